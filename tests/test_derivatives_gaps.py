@@ -592,6 +592,27 @@ DOUBTFUL = {
         lambda x: tf.nn.relu(-x) + tf.math.log1p(tf.exp(-tf.abs(x))),
         "absolute value of a tensor and its maximum",
     ),
+    "the larger of two and the smaller": (
+        value_and_gradient,
+        lambda x: tf.reduce_max(x[:, :2], 1) * tf.reduce_min(x[:, :2], 1),
+        "largest and the smallest of the same two",
+    ),
+    "the relu of a square": (hessian, lambda x: tf.nn.relu(x**2), "maximum or minimum of a square"),
+    "the absolute value of squares": (
+        hvp,
+        lambda x: tf.abs(-tf.reduce_sum(x * x, 1)),
+        "maximum or minimum of a square",
+    ),
+    "the larger of 0 and a square": (
+        hvp,
+        lambda x: tf.maximum(tf.zeros_like(x), tf.square(x)),
+        "maximum or minimum of a square",
+    ),
+    "the smallest of a segment": (
+        hvp,
+        lambda x: tf.math.segment_min(tf.stack([x[0] ** 2, 0 * x[0]]), [0, 0]),
+        "maximum or minimum of a square",
+    ),
     "a dilogarithm": (hvp, lambda x: tf.math.special.spence(tf.exp(x)), "where the argument is 1"),
     "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
 }
@@ -609,7 +630,10 @@ def test_what_is_wrong_at_some_points_is_warned_of(name):
 CERTAIN = {
     "a mask of data": lambda x: tf.where(tf.constant([1.0, 0.0]) == 0, 1.0, x[:, :2] ** 2),
     "both depend": lambda x: tf.where(x == 0, 1 - x**2 / 6, tf.sin(x) / x),
-    "a kink": lambda x: tf.maximum(x, 0) + tf.abs(x**2),
+    "a kink": lambda x: tf.maximum(x, 0) + tf.abs(x**3),
+    "a square above a bound": lambda x: tf.maximum(tf.reduce_sum(x**2), 1e-12),
+    "the nearest": lambda x: tf.reduce_min(tf.reduce_sum((x[:, None] - x[0]) ** 2, -1), 1),
+    "the range of three": lambda x: tf.reduce_max(x) - tf.reduce_min(x),
     "bounds": lambda x: tf.minimum(tf.maximum(x, 0.0), 1.0),
     "what is not differentiated": lambda x: x * tf.stop_gradient(tf.where(x == 0, 1.0, x)),
     "softplus": tf.nn.softplus,

@@ -3,6 +3,7 @@
 import warnings
 
 from tapelab.derivatives import FallbackWarning, hessian, hvp, jacobian, jvp, per_example_gradients, value_and_gradient
+from tapelab.derivatives.wrong.kernels import out_of_range
 from tapelab.runtime import tf
 
 import numpy as np
@@ -162,6 +163,70 @@ def test_an_index_out_of_range_raises_under_xla_too(gather, bad, compile):
     for index in bad:
         with pytest.raises(ValueError, match=r"value_and_gradient.*an index is out of range"):
             derivative(Z, tf.constant(index))
+
+
+@pytest.mark.parametrize("compile", ["xla", "auto"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i: tf.TensorArray(tf.float64, 6).unstack(x).read(i),
+        lambda x, i: tf.reverse_sequence(x[None], tf.reshape(i, [1]), seq_axis=1)[0, 0],
+    ],
+    ids=["tensor_array", "reverse_sequence"],
+)
+def test_a_place_out_of_range_raises_under_xla_too(f, compile):
+    derivative = value_and_gradient(f, compile=compile)
+    np.testing.assert_allclose(derivative(Z, tf.constant(3))[1], value_and_gradient(f, compile="eager")(Z, 3)[1])
+    with pytest.raises(ValueError, match=r"an index is out of range"):
+        derivative(Z, tf.constant(7))
+
+
+def _in_a_branch(f):
+    return lambda x, i: tf.cond(x[0] < 9, lambda: f(x, i), lambda: x[0])
+
+
+def _in_a_loop(f):
+    """Add up f(x, i) twice, in a loop of TensorFlow."""
+
+    def loop(x, i):
+        start = 0, tf.zeros([], x.dtype)
+        return tf.while_loop(lambda n, _: n < 2, lambda n, s: (n + 1, s + f(x, i)), start, maximum_iterations=2)
+
+    return lambda x, i: loop(x, i)[1]
+
+
+@pytest.mark.parametrize(
+    ("f", "within"),
+    [
+        (lambda x, i: tf.gather(x, i) ** 2, _in_a_loop),
+        (lambda x, i: tf.gather_nd(x, [[i]])[0] ** 2, _in_a_branch),
+        (lambda x, i: tf.reduce_sum(tf.nn.embedding_lookup(x[:, None], i) ** 2), tf.function),
+        (lambda x, i: tf.reduce_sum(tf.scatter_nd([[i]], x[:1], [6]) ** 2), tf.function),
+        (lambda x, i: tf.reduce_sum(tf.tensor_scatter_nd_add(x, [[i]], x[:1]) ** 2), tf.function),
+        (lambda x, i: tf.reduce_sum(tf.math.unsorted_segment_sum(x[:2], [0, i], 6) ** 2), tf.function),
+    ],
+    ids=["gather", "gather_nd", "embedding", "scatter", "scatter_add", "segments"],
+)
+def test_an_index_out_of_range_within_a_function_branch_or_loop_raises_or_is_told(f, within):
+    f = within(f)
+    derivative = value_and_gradient(f)
+    np.testing.assert_allclose(derivative(Z, tf.constant(3))[1], value_and_gradient(f, compile="eager")(Z, 3)[1])
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        derivative(Z, tf.constant(7))
+    with pytest.warns(FallbackWarning, match=r"XLA does not see an index out of range .*test_derivatives_kernels"):
+        value_and_gradient(f, compile="xla")(Z, tf.constant(3))
+
+
+def test_a_constant_index_in_range_costs_no_check_and_stays_with_xla():
+    within = tf.function(lambda x: tf.reduce_sum(tf.gather(x, [5, 0]) ** 2))
+    derivative = value_and_gradient(lambda x: within(x) + tf.gather(x, 2), compile="xla")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        derivative(Z)
+    for index, known in ([5, 0], True), ([6, 0], False):
+        graph = tf.function(lambda x, index=index: tf.gather(x, index)).get_concrete_function(Z).graph
+        with graph.as_default():
+            assert (out_of_range(graph) is None) == known
 
 
 def test_examples_that_gather_across_the_batch_do_not_get_the_nearest_index():

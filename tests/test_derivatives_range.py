@@ -115,3 +115,36 @@ def test_a_quotient_takes_no_more_operations_than_tensorflows(monkeypatch):
     plain = operations()
     with cured_calls():
         assert operations() < plain
+
+
+@pytest.mark.parametrize("compile", ["eager", "graph"])
+@pytest.mark.parametrize(
+    ("f", "first", "scale"),
+    [
+        (tf.math.bessel_i0e, 1 / 8, 0.5 / np.pi),
+        (tf.math.bessel_i1e, -3 / 8, 0.5 / np.pi),
+        (tf.math.special.bessel_k0e, -1 / 8, np.pi / 2),
+        (tf.math.special.bessel_k1e, 3 / 8, np.pi / 2),
+    ],
+)
+def test_scaled_bessel_functions_of_huge_numbers(f, first, scale, compile):
+    """They go as x^(-½) + first x^(-3/2), which is exact to rounding here."""
+    x = tf.constant([1e8, 1e12, 1e100], tf.float64)
+    slope = -(scale**0.5) * (0.5 * x**-1.5 + 1.5 * first * x**-2.5)
+    bend = scale**0.5 * (0.75 * x**-2.5 + 3.75 * first * x**-3.5)
+    vector = tf.ones_like(x)
+    np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(f(x)), compile=compile)(x)[1], slope, 1e-14)
+    np.testing.assert_allclose(hvp(lambda x: tf.reduce_sum(f(x)), compile=compile)(x, vector=vector), bend, 1e-14)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize("f", [tf.math.bessel_i0e, tf.math.bessel_i1e])
+def test_scaled_bessel_functions_where_their_series_begins(f, dtype):
+    """TensorFlow's own derivative is right there, to what the digits of its two terms leave."""
+    start = 50 if dtype == tf.float64 else 10
+    x = tf.constant([-1.01, -0.99, 0.99, 1.01], dtype) * start
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    plain, rtol = tape.gradient(y, x), 1e-11 if dtype == tf.float64 else 1e-4
+    np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], plain, rtol)

@@ -210,6 +210,15 @@ def test_further_reading_has_three_to_eight_references(nb):
     assert 3 <= len(bullets(prose(nb), "**Further reading**")) <= 8
 
 
+def test_each_beginners_case_comes_from_two_public_places():
+    (first_aid,) = (entry for entry in CATALOGUE.notebooks if entry.name == "29_first_aid")
+    text = prose(nbformat.read(CATALOGUE.ipynb(first_aid), as_version=4))
+    cases = re.findall(r"^\*\*Case (\d+)\.\*\*((?:.|\n(?!\n))*)", text, flags=re.MULTILINE)
+    assert [int(number) for number, _ in cases] == list(range(1, 16))
+    for number, opening in cases:
+        assert len(set(re.findall(r"\]\((https?://[^)\s]+)\)", opening))) >= 2, f"case {number}"
+
+
 def test_each_reference_has_a_link(nb):
     """A DOI, arXiv's page, the publisher's or the author's; https where there is."""
     for reference in bullets(prose(nb), "**Further reading**"):

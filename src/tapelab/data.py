@@ -44,7 +44,7 @@ def load(name: str = "digits", *, test_fraction: float = 0.2, seed: int = 0) -> 
     return _digits(test_fraction, seed) if name == "digits" else _mnist()
 
 
-def _digits(test_fraction, seed):
+def _digits(test_fraction: float, seed: int) -> Images:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -56,7 +56,7 @@ def _digits(test_fraction, seed):
     return Images(x_train, y_train, x_test, y_test)
 
 
-def _mnist():
+def _mnist() -> Images:
     from tapelab.process.tensorflow import tf
 
     try:

@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike
 STEP = float(np.finfo(np.float64).eps ** (1 / 3))
 
 
-def _float64(name, value):
+def _float64(name: str, value: ArrayLike) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has dtype {array.dtype}; expected real numbers")
     return array.astype(np.float64)
 
 
-def _evaluate(f, x):
+def _evaluate(f: Callable[[np.ndarray], ArrayLike], x: np.ndarray) -> np.ndarray:
     y = np.asarray(f(x))
     if y.dtype != np.float64:
         raise TypeError(

@@ -25,7 +25,7 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7
 DIVERGING = "RdBu_r"
 
 
-def _limit(values):
+def _limit(values: np.ndarray) -> float:
     """The largest finite magnitude, or 1 where all is zero: the end of a colour scale that has zero in the middle."""
     finite = np.abs(values[np.isfinite(values)])
     return float(finite.max()) if finite.size and finite.max() > 0 else 1.0

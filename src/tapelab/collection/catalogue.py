@@ -165,7 +165,7 @@ def load(folder: str | Path) -> Catalogue:
     return Catalogue(Path(folder), found.repository, found.ref, found.references, found.notebook)
 
 
-def _check_names(path, notebooks):
+def _check_names(path: Path, notebooks: Iterable[Notebook]) -> None:
     """Raise unless each name can be a file's, belongs to one notebook, and is required by later ones only."""
     seen, present = {}, []
     for notebook in notebooks:

@@ -1,6 +1,7 @@
 """The command line: ``tapelab list``, ``lab``, ``colab``, ``site``, ``run``, ``report`` and ``sync``."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 try:
@@ -24,7 +25,7 @@ LONGEST_SECONDS = 31_536_000  # a year; no clock waits for any number
 LOG_WIDTH = 140  # columns of a table in a log
 
 
-def _default_folder():
+def _default_folder() -> Path:
     """The notebooks of the checkout, or those that came with the package."""
     here = Path("notebooks")
     return PACKAGED if PACKAGED.exists() and not (here / "collection.toml").exists() else here
@@ -54,12 +55,12 @@ def main() -> None:
         interrupts.command.release()
 
 
-def _select(folder, patterns):
+def _select(folder: Path, patterns: Iterable[str]) -> tuple[catalogue.Catalogue, list[catalogue.Notebook]]:
     loaded = catalogue.load(folder)
     return loaded, loaded.select(patterns)
 
 
-def _need_checkout(command, folder, loaded):
+def _need_checkout(command: str, folder: Path, loaded: catalogue.Catalogue) -> None:
     """Refuse what works on files that lie beside the notebooks in a checkout only."""
     if folder == PACKAGED:
         raise click.ClickException(
@@ -154,7 +155,7 @@ _CHANGED = {
 }
 
 
-def _tell_changes(changes, place):
+def _tell_changes(changes: list[copies.Change], place: Path) -> None:
     made = sum(change.kind == "made" for change in changes)
     if made:
         click.echo(f"{made} notebook{'s' if made > 1 else ''} copied to {place}")
@@ -250,7 +251,7 @@ def run(
         sys.exit(batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run())
 
 
-def _console():
+def _console() -> Console:
     file = sys.stdout and live.Enduring(sys.stdout)
     console = Console(file=file)
     return console if console.is_terminal else Console(file=file, width=LOG_WIDTH)

@@ -52,7 +52,7 @@ def as_root(line: str) -> None:
         raise
 
 
-def _layout():
+def _layout() -> list[str]:
     """The option for the folder in which JupyterLab keeps its layout: as the user left it, at first wide enough for
     the notebooks' names. Where that folder cannot be written, no option."""
     from jupyterlab_server.workspaces_handler import WorkspacesManager  # slow: no other command waits for it
@@ -68,7 +68,7 @@ def _layout():
     return [f"--LabApp.workspaces_dir={folder}"]
 
 
-def _with_option_for_root():
+def _with_option_for_root() -> str:
     """The line that was called, with JupyterLab's option for root."""
     if "MAKELEVEL" in os.environ:
         given = shlex.join([*sys.argv[2:], "--allow-root"])  # what follows `tapelab lab`

@@ -155,14 +155,14 @@ def linearized(
         products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
         products = [None if product is None else tf.convert_to_tensor(product) for product in products]
 
-    def push(tangents):
+    def push(tangents: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
         return dense_gradient(outer, [product for product, _ in pairs], cotangents, [v for _, v in pairs])
 
     return recording, push
 
 
-def _positive(output):
+def _positive(output: tf.Tensor) -> tf.Tensor:
     """Positive numbers of the shape of an output, of no pattern."""
     numbers = 1 + tf.cos(tf.range(tf.size(output), dtype=tf.float32)) / 4
     return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))
@@ -171,14 +171,14 @@ def _positive(output):
 class _ValueAndGradient(OnePass):
     name = "value_and_gradient"
 
-    def check(self, problem):
+    def check(self, problem: Problem) -> None:
         require_scalar(problem)
 
-    def compute(self, problem, tensors):
+    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs[0], sources)]
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
         return problem.structured_outputs(outputs[:1]), problem.structured(outputs[1:])
 
 
@@ -186,11 +186,11 @@ class _VJP(OnePass):
     name = "vjp"
     vector = "cotangents"
 
-    def compute(self, problem, tensors):
+    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
         count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
 
@@ -201,13 +201,13 @@ class _JVP(OnePass):
     mode = "forward"
     vector = "tangents"
 
-    def check(self, problem):
+    def check(self, problem: Problem) -> None:
         problem.require_right(Needs.TANGENTS)
 
-    def compute(self, problem, tensors):
+    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         (_, _, outputs), push = linearized(problem, tensors)
         return [*outputs, *push(problem.vector(tensors))]
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
         count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])

@@ -70,7 +70,7 @@ def recording() -> bool:
 
 
 @functools.cache
-def _could_record():
+def _could_record() -> Callable[[], bool]:
     from tensorflow.python.eager import record
 
     return record.could_possibly_record
@@ -146,18 +146,18 @@ def keras_state() -> dict[str, Any] | None:
 
 
 @functools.cache
-def _keras_global_state():
+def _keras_global_state() -> ModuleType | None:
     try:
         from keras.src.backend.common import global_state
 
         names = []
 
         class Layer(tf.keras.layers.Layer):
-            def call(self, x, training=None):
+            def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
                 names.extend(vars(global_state.GLOBAL_STATE_TRACKER))
                 return x
 
-        def look():
+        def look() -> None:
             with tf.keras.StatelessScope():
                 Layer(name="layer", dtype="mixed_bfloat16")(tf.zeros(1), training=True)
 
@@ -183,7 +183,9 @@ def operations_run() -> Iterator[set[str]]:
         yield found
         return
 
-    def note(name, inputs, attributes, outputs, op_name=None, graph=None):
+    def note(
+        name: str | bytes, inputs: Any, attributes: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
         name = tf.compat.as_str(name)  # bytes where a graph is built
         if name not in found:
             found.add(name)
@@ -257,7 +259,7 @@ def modules_of_keras(name: str) -> list[ModuleType]:
     return list(filter(None, [_module(f"keras.src.backend.tensorflow.{name}")]))
 
 
-def _module(name):
+def _module(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -24,7 +24,7 @@ def diagnosis(right: str, **wrong: str) -> Value:
 def with_gradients(*names: str, value: str = "the value") -> Callable[..., dict[str, Any]]:
     """How a function is observed: its result, and the gradients for its first arguments, which have these names."""
 
-    def observe(answer, *arguments):
+    def observe(answer: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         sources = arguments[: len(names)]
         with tf.GradientTape() as tape:
             tape.watch(sources)

@@ -6,17 +6,21 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
 from tapelab.exercises import compare, feedback
+from tapelab.exercises.compare import Difference
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG, Feedback
 from tapelab.explain import ExplainTape, explain
 from tapelab.process import syntax
 
 import numpy as np
 import tensorflow as tf
+
+# The dtypes and the arguments with which a function is tried, one pair for each time.
+_Trials = Sequence[tuple[tf.DType, tuple[Any, ...]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +42,11 @@ class Mistake:
     where: Callable[[Any], bool] | None = None
 
 
-def _wrong(found, text=None, code=None):
+def _wrong(found: Difference | Feedback, text: str | None = None, code: str | None = None) -> Feedback:
     return Feedback(WRONG, code or found.code, _sentence(text or found.text), found.picture)
 
 
-def _sentence(text):
+def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -87,13 +91,13 @@ class Value:
         part = isinstance(right, dict)
         return [*((one.code, right | one.answer if part else one.answer) for one in self.mistakes), *self.wrong]
 
-    def _right(self):
+    def _right(self) -> Any:
         return self.expected() if callable(self.expected) else self.expected
 
-    def _differs(self, answer, expected):
+    def _differs(self, answer: Any, expected: Any) -> Difference | None:
         return compare.difference(answer, expected, rtol=self.rtol, atol=1e-7, axes=self.axes)
 
-    def _is(self, answer, mistake):
+    def _is(self, answer: Any, mistake: Mistake) -> bool:
         try:
             if mistake.where is not None:
                 return mistake.where(answer) is True
@@ -104,7 +108,7 @@ class Value:
             return False
 
 
-def _call(answer, *arguments):
+def _call(answer: Callable[..., Any], *arguments: Any) -> Any:
     return answer(*arguments)
 
 
@@ -172,11 +176,18 @@ class Function:
             return self._failed(failure, answer, seen, trials, found)
         return self._explain(answer, seen, trials, found)
 
-    def _differs(self, observed, function, arguments):
+    def _differs(self, observed: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Difference | None:
         expected = self.observe(function, *arguments)
         return compare.difference(observed, expected, rtol=self.rtol, atol=1e-6, axes=self.axes)
 
-    def _failed(self, error, answer, seen, trials, found):
+    def _failed(
+        self,
+        error: BaseException,
+        answer: Any,
+        seen: Sequence[Any],
+        trials: _Trials,
+        found: Sequence[Difference | None],
+    ) -> Feedback:
         """The feedback where the answer raised."""
         dtype, arguments = trials[len(found)]
         earlier = {kind for kind, _ in trials[: len(found)]}
@@ -195,7 +206,9 @@ class Function:
             more.append(f"Before that it was right. It raised when tried {_tried_on(arguments)}.")
         return dataclasses.replace(told, text="\n\n".join([told.text, *filter(None, more)]))
 
-    def _explain(self, answer, seen, trials, found):
+    def _explain(
+        self, answer: Any, seen: Sequence[Any], trials: _Trials, found: Sequence[Difference | None]
+    ) -> Feedback:
         """The feedback for an answer that ran and is wrong: the most telling reason."""
         first, (_, arguments) = _most_telling([(one, trial) for one, trial in zip(found, trials, strict=True) if one])
         for mistake in self.mistakes:
@@ -219,13 +232,13 @@ class Function:
             return _wrong(first, f"Right on the example, wrong {_tried_on(arguments)}. {_sentence(first.text)}")
         return _wrong(first, f"{_sentence(first.text)} (Tried {_tried_on(arguments)}.)")
 
-    def _same_everywhere(self, seen, function, trials):
+    def _same_everywhere(self, seen: Sequence[Any], function: Any, trials: _Trials) -> bool:
         try:
             return not any(self._differs(one, function, given) for one, (_, given) in zip(seen, trials, strict=True))
         except Exception:  # a mistake that cannot be made on every input
             return False
 
-    def _ignores_upstream(self, seen, trials):
+    def _ignores_upstream(self, seen: Sequence[Any], trials: _Trials) -> bool:
         parts = [part for one in seen for part in tf.nest.flatten(one) if compare.is_array(part)]
         if not any(np.any(part) for part in parts):  # softmax's gradient for ones is zero, and so is a cut one
             return False
@@ -236,7 +249,7 @@ class Function:
             without.append((dtype, tuple(arguments)))
         return self._same_everywhere(seen, self.reference, without)
 
-    def _half(self, found, trials):
+    def _half(self, found: Sequence[Difference | None], trials: _Trials) -> str | None:
         """ "x > 0" or "x < 0" where the answer is right there and wrong on the other side, else None."""
         wrong, inputs = [], []
         for one, (_, arguments) in zip(found, trials, strict=True):
@@ -251,20 +264,20 @@ class Function:
                 return half
         return None
 
-    def _why_none(self, answer, arguments):
+    def _why_none(self, answer: Any, arguments: tuple[Any, ...]) -> str | None:
         """What the explaining tape says about a gradient that is None, as Markdown, or None if it says nothing."""
         told = []
 
-        def listen(tape, target, sources):
+        def listen(tape: ExplainTape, target: Any, sources: Any) -> None:
             explanation = explain(tape, target, sources)
             told.extend(explanation.missing() if hasattr(explanation, "missing") else [explanation])
 
         class Listening(ExplainTape):
-            def gradient(self, target, sources, *args, **kwargs):
+            def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
                 listen(self, target, sources)
                 return super().gradient(target, sources, *args, **kwargs)
 
-            def jacobian(self, target, sources, *args, **kwargs):
+            def jacobian(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
                 listen(self, target, sources)
                 return super().jacobian(target, sources, *args, **kwargs)
 
@@ -326,7 +339,9 @@ class Repair(Function):
         told = "is right, and so was the program. The change" if self.healthy else "is right. The repair"
         return dataclasses.replace(found, text=f"The diagnosis {told}: {found.text}")
 
-    def _explain(self, answer, seen, trials, found):
+    def _explain(
+        self, answer: Any, seen: Sequence[Any], trials: _Trials, found: Sequence[Difference | None]
+    ) -> Feedback:
         told = super()._explain(answer, seen, trials, found)
         telling = {"none", *(mistake.code for mistake in self.mistakes)}
         if told.code not in telling and self._same_everywhere(seen, self.broken, trials):
@@ -335,7 +350,7 @@ class Repair(Function):
         return told
 
 
-def _same_code(one, other):
+def _same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether two functions have the same source, but for their names, comments and layout."""
     if one is other:
         return True
@@ -348,14 +363,16 @@ def _same_code(one, other):
         return False  # no source to look at
 
 
-def _first_parameter(function):
+def _first_parameter(function: Callable[..., Any]) -> str:
     try:
         return next(iter(inspect.signature(function).parameters), "x")
     except (TypeError, ValueError):  # a callable without a signature
         return "x"
 
 
-def _most_telling(differences):
+def _most_telling(
+    differences: Sequence[tuple[Difference, tuple[tf.DType, tuple[Any, ...]]]],
+) -> tuple[Difference, tuple[tf.DType, tuple[Any, ...]]]:
     """The first of some (difference, trial), but no factor or sign that holds on its own input and on no other."""
     first, *others = differences
     if first[0].code in ("factor", "sign"):
@@ -364,18 +381,18 @@ def _most_telling(differences):
     return first
 
 
-def _tried_on(arguments):
+def _tried_on(arguments: tuple[Any, ...]) -> str:
     parts = [_shown(part) for argument in arguments for part in _tensors_in(argument)]
     return "on " + " and ".join(parts) if parts else "without arguments"
 
 
-def _tensors_in(argument):
+def _tensors_in(argument: Any) -> list[Any]:
     """The parts of a structure that holds tensors; what holds none is one part."""
     parts = tf.nest.flatten(argument)
     return parts if any(map(compare.is_array, parts)) else [argument]
 
 
-def _shown(argument):
+def _shown(argument: Any) -> str:
     if compare.is_array(argument) and np.size(argument) <= 6:
         return np.array2string(np.asarray(argument), precision=4, separator=", ").replace("\n", "")
     plain = all(isinstance(part, (int, float)) for part in tf.nest.flatten(argument))

@@ -7,7 +7,7 @@ the sign, a constant factor) is named; for the rest, the first wrong entry is.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tapelab.exercises import pictures
@@ -49,7 +49,7 @@ def is_array(value: Any) -> bool:
     return tf.is_tensor(value) or isinstance(value, (tf.Variable, tf.IndexedSlices, np.ndarray)) or _is_keras(value)
 
 
-def _is_keras(value):
+def _is_keras(value: Any) -> bool:
     return isinstance(value, tf.keras.Variable) if hasattr(tf.keras, "Variable") else False
 
 
@@ -108,11 +108,11 @@ def describe(value: Any) -> str:
     return f"{article} {type(value).__name__}"
 
 
-def _prefix(name):
+def _prefix(name: str) -> str:
     return f"In {name}: " if name else ""
 
 
-def _none(answer, expected, prefix):
+def _none(answer: Any, expected: Any, prefix: str) -> Difference:
     if answer is None:
         shape = type(expected) is tuple and all(size is None or type(size) is int for size in expected)
         what = "a shape" if shape else describe(expected) if is_array(expected) else "a value"
@@ -120,13 +120,13 @@ def _none(answer, expected, prefix):
     return Difference("not_none", f"{prefix}you gave {describe(answer)}; there is none here, so it should be `None`.")
 
 
-def _kind(answer, expected, prefix):
+def _kind(answer: Any, expected: str, prefix: str) -> Difference:
     if callable(answer) and not is_array(answer):
         return Difference("function", f"{prefix}you gave the function itself. Call it, and give what it returns.")
     return Difference("type", f"{prefix}you gave {describe(answer)}; expected {expected}.")
 
 
-def _text(answer, expected, prefix):
+def _text(answer: Any, expected: str, prefix: str) -> Difference | None:
     if not isinstance(answer, str):
         return _kind(answer, 'a string in quotes, such as "tanh"', prefix)
     if answer.strip().casefold() == expected.casefold():
@@ -135,7 +135,7 @@ def _text(answer, expected, prefix):
     return Difference("other", f'{prefix}it is not "{shown}".')
 
 
-def _sizes(answer, expected, prefix):
+def _sizes(answer: Any, expected: tuple[int | None, ...], prefix: str) -> Difference | None:
     if type(answer) is int and len(expected) == 1:
         return Difference("not_a_tuple", f"{prefix}a shape is a tuple, also with one axis: `({answer},)`.")
     if type(answer) not in (tuple, list):
@@ -156,7 +156,7 @@ def _sizes(answer, expected, prefix):
     return Difference("sizes", f"{prefix}{shown} has the right number of entries; not all of them are right.")
 
 
-def _in_sequence(answer, expected, name, **options):
+def _in_sequence(answer: Any, expected: Sequence[Any], name: str, **options: Any) -> Difference | None:
     if not isinstance(answer, (list, tuple)):
         return _kind(answer, f"{len(expected)} values, as a list or tuple", _prefix(name))
     if len(answer) != len(expected):
@@ -171,7 +171,7 @@ def _in_sequence(answer, expected, name, **options):
     return found
 
 
-def _is_rearranged(answer, expected, **options):
+def _is_rearranged(answer: Sequence[Any], expected: Sequence[Any], **options: Any) -> bool:
     """Whether tensors, two or three of them, are the expected ones in another order."""
     if not (2 <= len(expected) <= 3 and all(map(is_array, expected))):
         return False  # of numbers, a wrong guess would be told too much
@@ -181,7 +181,7 @@ def _is_rearranged(answer, expected, **options):
     )
 
 
-def _in_dict(answer, expected, name, **options):
+def _in_dict(answer: Any, expected: dict[Any, Any], name: str, **options: Any) -> Difference | None:
     if not isinstance(answer, dict):
         return _kind(answer, f"a dict with the keys {', '.join(map(repr, expected))}", _prefix(name))
     missing = [key for key in expected if key not in answer]
@@ -190,7 +190,7 @@ def _in_dict(answer, expected, name, **options):
     return _in_parts([(key, answer[key], other) for key, other in expected.items()], name, **options)
 
 
-def _in_parts(parts, name, **options):
+def _in_parts(parts: Iterable[tuple[Any, Any, Any]], name: str, **options: Any) -> Difference | None:
     for label, answer, expected in parts:
         found = difference(answer, expected, name=f"{name}, {label}" if name else label, **options)
         if found:
@@ -198,22 +198,24 @@ def _in_parts(parts, name, **options):
     return None
 
 
-def _shape(value):
+def _shape(value: Any) -> tuple[int | None, ...]:
     return tuple(value.shape)
 
 
-def _dtype(value):
+def _dtype(value: Any) -> str:
     return tf.as_dtype(value.dtype).name
 
 
-def _read(value):
+def _read(value: Any) -> np.ndarray:
     """An array or number as NumPy: the reading of a lazily made or hostile object may raise anything."""
     if isinstance(value, tf.IndexedSlices):
         value = tf.convert_to_tensor(value)
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _array(answer, expected, prefix, *, rtol, atol, axes, check_dtype):
+def _array(
+    answer: Any, expected: Any, prefix: str, *, rtol: float, atol: float, axes: Sequence[str], check_dtype: bool
+) -> Difference | None:
     if not is_array(answer):
         if isinstance(answer, (list, tuple)) or not isinstance(answer, _NUMBERS):
             return _kind(answer, describe(expected) if is_array(expected) else "a number", prefix)
@@ -239,7 +241,7 @@ def _array(answer, expected, prefix, *, rtol, atol, axes, check_dtype):
     return _wrong_values(mine, right, wrong, prefix, axes) if wrong.any() else None
 
 
-def _wrong_shape(answer, right, prefix, axes):
+def _wrong_shape(answer: Any, right: np.ndarray, prefix: str, axes: Sequence[str]) -> Difference:
     shape = _shape(answer)
     generic = f"{prefix}the shape is {shape}; expected {right.shape}."
     if math.prod(shape) > 4 * max(right.size, 256):  # no slip that is known below makes it larger
@@ -249,10 +251,10 @@ def _wrong_shape(answer, right, prefix, axes):
     return Difference(code, f"{generic} {text}".strip(), picture=pictures.beside(mine, right, axes))
 
 
-def _shape_slip(mine, right, axes):
+def _shape_slip(mine: np.ndarray, right: np.ndarray, axes: Sequence[str]) -> tuple[str, str] | None:
     """The known slip that explains an array of another shape, as (code, text), or None."""
 
-    def equals(candidate):
+    def equals(candidate: np.ndarray) -> bool:
         return candidate.shape == mine.shape and np.allclose(mine, candidate, rtol=1e-3, atol=1e-5, equal_nan=True)
 
     if right.ndim >= 2 and equals(right.T):
@@ -285,12 +287,14 @@ def _shape_slip(mine, right, axes):
     return None
 
 
-def _wrong_values(mine, right, wrong, prefix, axes):
+def _wrong_values(
+    mine: np.ndarray, right: np.ndarray, wrong: np.ndarray, prefix: str, axes: Sequence[str]
+) -> Difference:
     close = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
     first = _first_wrong(mine, right, wrong, axes)
     everywhere = ", everywhere" if right.ndim else ""
 
-    def found(code, text):
+    def found(code: str, text: str) -> Difference:
         if prefix:
             text = text[0].lower() + text[1:]
         return Difference(code, prefix + text, wrong=wrong, picture=pictures.beside(mine, right, axes, wrong))
@@ -317,7 +321,7 @@ def _wrong_values(mine, right, wrong, prefix, axes):
     return found("values", first)
 
 
-def _first_wrong(mine, right, wrong, axes):
+def _first_wrong(mine: np.ndarray, right: np.ndarray, wrong: np.ndarray, axes: Sequence[str]) -> str:
     place = tuple(int(index[0]) for index in np.nonzero(wrong)) if right.ndim else ()
     share = f" ({int(wrong.sum())} of {wrong.size} entries are wrong.)" if wrong.size > 1 else ""
     if not place:
@@ -326,19 +330,19 @@ def _first_wrong(mine, right, wrong, axes):
     return f"The first wrong entry is [{named}]: you have {_number(mine[place])}, not {_number(right[place])}.{share}"
 
 
-def _means(axis, axes):
+def _means(axis: int, axes: Sequence[str]) -> str | None:
     return axes[axis] if axis < len(axes) else None
 
 
-def _axis(axis, axes):
+def _axis(axis: int, axes: Sequence[str]) -> str:
     return f"axis {axis}" + (f" ({_plural(_means(axis, axes))})" if _means(axis, axes) else "")
 
 
-def _plural(word):
+def _plural(word: str) -> str:
     if word.endswith("y"):
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(("s", "ch")) else "s")
 
 
-def _number(value):
+def _number(value: complex | np.generic) -> str:
     return f"{complex(value):.4g}" if np.iscomplexobj(value) else f"{float(value):.4g}"

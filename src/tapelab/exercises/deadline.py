@@ -41,7 +41,7 @@ def run(function: Callable[[], _Result], seconds: float) -> _Result:
     outcome = {}
     owner = process.Owner()
 
-    def work():
+    def work() -> None:
         owner.adopt()
         try:
             outcome["value"] = function()

@@ -46,7 +46,7 @@ class Exercise:
                 returns is what is checked. Of a `Repair` that is the diagnosis, still `...`, and the broken function.
         """
 
-        def keep(function):
+        def keep(function: Callable) -> Callable:
             self._starter, self._called = function, name
             if isinstance(self.checker, checks.Repair):
                 self.checker = dataclasses.replace(self.checker, broken=function()[1])
@@ -68,7 +68,7 @@ class Exercise:
             code: a short stable key.
         """
 
-        def keep(function):
+        def keep(function: Callable) -> Callable:
             described = (*self.checker.mistakes, checks.Mistake(code, source.prose(function), function))
             self.checker = dataclasses.replace(self.checker, mistakes=described)
             return function
@@ -82,7 +82,7 @@ class Exercise:
             code: the feedback that it must get: a mistake's, or a general one such as "transpose".
         """
 
-        def keep(answer):
+        def keep(answer: Any) -> Any:
             self.checker = dataclasses.replace(self.checker, wrong=(*self.checker.wrong, (code, answer)))
             return answer
 

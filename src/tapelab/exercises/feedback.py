@@ -32,10 +32,10 @@ class Feedback:
     text: str
     picture: Callable | None = None
 
-    def _repr_markdown_(self):
+    def _repr_markdown_(self) -> str:
         return f"**{_OPENINGS[self.verdict]}** {self.text}"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         plain = re.sub(r"\*\*(.+?)\*\*", r"\1", self.text)
         return f"{_OPENINGS[self.verdict]} {plain}"
 

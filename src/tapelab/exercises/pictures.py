@@ -33,7 +33,7 @@ def beside(
     largest = np.abs(_matrix(right)).max()
     limit = largest if np.isfinite(largest) and largest else None
 
-    def draw():
+    def draw() -> Figure:
         figure, (left, other) = plt.subplots(1, 2, figsize=(6.4, 2.8), layout="constrained")
         plots.matrix(_matrix(answer), title="yours", limit=limit, ax=left, **labels)
         plots.matrix(_matrix(right), title="right", limit=limit, ax=other, **labels)
@@ -47,5 +47,5 @@ def beside(
     return draw
 
 
-def _matrix(values):
+def _matrix(values: np.ndarray) -> np.ndarray:
     return np.real(values).reshape(-1, values.shape[-1])[:_MOST, :_MOST].astype(np.float64)

@@ -69,15 +69,15 @@ class Prediction:
             lines.append(said[0] if said else "Your guess was another. Read on for the reason.")
         display(_Told("\n\n".join(lines)))
 
-    def _option(self, guess):
+    def _option(self, guess: Any) -> str | None:
         """The option that a guess means, whatever its capitals and quotes (1 for "1", None for "None"), or None."""
         said = str(guess).strip().casefold()
         return next((option for option in self.options if option.casefold() == said), None)
 
-    def _agrees(self, result):
+    def _agrees(self, result: Any) -> bool:
         return self._same(self._guess, _plain(result))
 
-    def _same(self, guess, other):
+    def _same(self, guess: Any, other: Any) -> bool:
         try:
             found = deadline.run(
                 lambda: compare.difference(
@@ -93,11 +93,11 @@ class Prediction:
 class _Told(Markdown):
     """Markdown that reads as plain text where a front-end shows no Markdown."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.data.replace("**", "")
 
 
-def _unquoted(guess):
+def _unquoted(guess: Any) -> Any:
     """A guess without quotes that are not needed: "None" as None, "28" as 28, also inside lists and tuples."""
     if type(guess) in (list, tuple):
         return type(guess)(map(_unquoted, guess))
@@ -107,7 +107,7 @@ def _unquoted(guess):
         return guess
 
 
-def _plain(result):
+def _plain(result: Any) -> Any:
     """A result as what people guess: a shape as a tuple, a scalar tensor as a number."""
     if hasattr(result, "as_list"):
         return tuple(result.as_list())
@@ -120,12 +120,12 @@ def _plain(result):
     return result
 
 
-def _listed(value):
+def _listed(value: Any) -> Any:
     """An array as nested lists, so that a guess may be either; anything else as it is."""
     return np.asarray(value).tolist() if compare.is_array(value) and np.size(value) <= 1000 else value
 
 
-def _shown(value):
+def _shown(value: Any) -> str:
     value = _plain(value)
     if isinstance(value, float):
         return f"`{value:.4g}`"

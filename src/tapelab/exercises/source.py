@@ -39,7 +39,7 @@ def of_body(function: Callable) -> tuple[str, str]:
     return text, last.removeprefix("return ")
 
 
-def _parts(function):
+def _parts(function: Callable) -> tuple[list[str], list[str], ast.FunctionDef]:
     """The lines before a function's body, those of the body, and the syntax tree."""
     lines = textwrap.dedent(inspect.getsource(inspect.unwrap(function))).splitlines()
     tree = ast.parse("\n".join(lines)).body[0]

@@ -32,7 +32,7 @@ _UNWATCHED = frozenset({"not_watched", "not_trainable", "watching_off", "watched
 class NoGradientError(ValueError):
     """Some gradient does not exist. Its `explanation` is an `Explanation`, or `Explanations` for a structure."""
 
-    def __init__(self, explanation):
+    def __init__(self, explanation: Explanation | Explanations):
         super().__init__(str(explanation))
         self.explanation = explanation
 
@@ -80,7 +80,7 @@ def gradient_or_explain(tape: tf.GradientTape, target: Any, sources: Any) -> Any
     return gradients
 
 
-def _explain(tape, target, source, frame):
+def _explain(tape: tf.GradientTape, target: Any, source: Any, frame: types.FrameType) -> Explanation | Explanations:
     asked = questions(tape, target, source, frame)
     answers = list(zip((question.source_name for question in asked), judged(asked), strict=True))
     return Explanations(answers) if tf.nest.is_nested(source) else answers[0][1]
@@ -106,11 +106,11 @@ def judged(asked: Sequence[Question]) -> list[Explanation]:
     ]
 
 
-def _has_value(finding):
+def _has_value(finding: Finding) -> bool | None:
     return finding.exists and finding.code != "inside_function"
 
 
-def _studied(existing):
+def _studied(existing: Sequence[tuple[Question, Any]]) -> list[Explanation]:
     """What there is to say of the value of each (question, gradient), in order."""
     if not existing:
         return []
@@ -153,7 +153,7 @@ def answers_to_show(
     return asked, answers
 
 
-def _tried(question, finding):
+def _tried(question: Question, finding: Finding) -> str:
     """What becomes of the fix of a gradient that is None: `tape.watch` is run, and so is the call of a used-up tape.
 
     The log is replayed as if the tape had recorded all of it. Of other fixes the learner's code has to run again.
@@ -174,7 +174,7 @@ def _tried(question, finding):
     return "works" if gradient is not None and np.isfinite(array(gradient)).all() else "untried"
 
 
-def _as_explanation(question, finding, value):
+def _as_explanation(question: Question, finding: Finding, value: Explanation | None) -> Explanation:
     """Put a finding into the learner's words, with what there is to say of the value where the gradient exists."""
     sentence, fix = said(question, finding)
     if value is None:

@@ -1,7 +1,7 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
@@ -31,7 +31,7 @@ class Elements:
     total: int
     indices: np.ndarray = dataclasses.field(repr=False, compare=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.count == self.total:
             return f"all {self.total} elements" if self.total > 1 else "its only element"
         first = ", ".join(str(index.tolist()) for index in self.indices[:3])
@@ -53,7 +53,7 @@ class Link:
     line: Line | None
     what: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         where = f" ({self.line.place})" if self.line else ""
         return f"{self.op}{where}: {self.what}"
 
@@ -113,7 +113,7 @@ class Explanation(Told):
     story: Story | None = dataclasses.field(default=None, compare=False)
     evidence: Evidence | None = dataclasses.field(default=None, compare=False)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.exists is True
 
     def lines(self, style: Style) -> Iterator[str]:
@@ -167,7 +167,7 @@ class Explanations(Told, dict[str, Explanation]):
 
     between = "\n\n"
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return all(self.values())
 
     def missing(self) -> list[Explanation]:
@@ -209,7 +209,7 @@ class Explanations(Told, dict[str, Explanation]):
             told = [f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]
             yield style.between.join(map(style.text, told))
 
-    def _notes(self, names):
+    def _notes(self, names: Iterable[str]) -> list[str]:
         """What is noted about healthy gradients, once for all that have the same note."""
         noted: dict[str, list[str]] = {}
         for name in names:
@@ -219,12 +219,12 @@ class Explanations(Told, dict[str, Explanation]):
         return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
 
 
-def _counted(healthy, total):
+def _counted(healthy: Sized, total: int) -> str:
     if len(healthy) == total:
         return f"All {total} gradients are healthy" if total > 1 else "The gradient is healthy"
     return f"{len(healthy)} of {total} gradients {'are' if len(healthy) > 1 else 'is'} healthy"
 
 
-def _describe(cut):
+def _describe(cut: Cut) -> str:
     where = f" ({cut.line.place})" if cut.line else ""
     return f"{CAUSES[cut.code].title} at {cut.op}{where}"

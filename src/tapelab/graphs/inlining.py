@@ -41,7 +41,7 @@ class _Issued(Walk[tf.Tensor]):
         return results
 
 
-def _body_can_be_opened(op):
+def _body_can_be_opened(op: tf.Operation) -> bool:
     try:
         return can_be_opened(function_body(op.graph, op.get_attr("f").name))
     except LookupError:

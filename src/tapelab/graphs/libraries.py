@@ -21,7 +21,7 @@ def is_library(file: str | None) -> bool:
 def split_classes(kind: type) -> tuple[list[type], list[type]]:
     """Return the classes in the order of method resolution: those that the caller wrote, and those of libraries."""
 
-    def written(base):
+    def written(base: type) -> bool:
         module = sys.modules.get(base.__module__)
         file = getattr(module, "__file__", None)
         return base.__module__ == "__main__" or module is None or (file is not None and not is_library(file))

@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import of_family
@@ -98,9 +99,9 @@ def function_body(graph: tf.Graph, name: str) -> tf.Graph:
         LookupError: if it is not found, or this release keeps it elsewhere.
     """
     while graph is not None:
-        function = getattr(graph, "_functions", {}).get(name)
-        if getattr(function, "graph", None) is not None:
-            return function.graph
+        body = getattr(getattr(graph, "_functions", {}).get(name), "graph", None)
+        if body is not None:
+            return body
         graph = getattr(graph, "outer_graph", None)
     try:
         from tensorflow.python.eager import context
@@ -125,11 +126,11 @@ def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
 
 
 @functools.cache
-def _parameters(raw):
+def _parameters(raw: Callable[..., Any]) -> list[str]:
     return [name for name in inspect.signature(raw).parameters if name != "name"]
 
 
-def _flat(found):
+def _flat(found: Iterable[Any]) -> Iterator[tf.Tensor]:
     for part in found:
         if isinstance(part, (list, tuple)):
             yield from part

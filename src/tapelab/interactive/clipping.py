@@ -9,6 +9,7 @@ from tapelab.interactive.figure import Choice, Figure, Slider
 
 import matplotlib.figure
 import numpy as np
+from matplotlib.axes import Axes
 
 WAYS = ("each norm", "global norm", "value")
 FIRST = np.array([3.0, 4.0])  # norm 5
@@ -59,7 +60,7 @@ def turn(gradients: list[np.ndarray], others: list[np.ndarray]) -> float:
     return float(np.degrees(np.arccos(np.clip(a @ b / lengths, -1.0, 1.0))))
 
 
-def _arrows(ax, true, clipped, limit, way, title, reach):
+def _arrows(ax: Axes, true: np.ndarray, clipped: np.ndarray, limit: float, way: str, title: str, reach: float) -> None:
     """One gradient before and after, with the boundary within which this way of clipping leaves it alone."""
     colour, _ = _LOOKS[way]
     if way == "value":

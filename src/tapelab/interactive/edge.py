@@ -91,7 +91,7 @@ def descend(rate: float, pull: float, *, steps: int = STEPS, kick: float = KICK)
     return Descent(points, loss(points, pull), sharpness, left, parabola)
 
 
-def _parabola(centre, rate, pull, steps):
+def _parabola(centre: np.ndarray, rate: float, pull: float, steps: int) -> np.ndarray:
     """The losses of gradient descent on the second-order Taylor polynomial at a point, from that point."""
     value, g, H = loss(centre, pull), gradient(centre, pull), hessian(centre, pull)
     moved, losses = np.zeros(2), []

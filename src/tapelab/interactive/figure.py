@@ -118,7 +118,7 @@ class Figure:
         output = ipywidgets.Output()
         text = alternatives.of_this_cell()  # a control that is moved later is no cell's
 
-        def redraw(_change=None):
+        def redraw(_change: Any = None) -> None:
             values = {name: control.value for name, control in controls.items()}
             figure = self.still(**values)
             with output:
@@ -135,7 +135,7 @@ class Figure:
         box.add_class(names.CLASS)
         return controls, box
 
-    def _moved(self, values, text):
+    def _moved(self, values: dict[str, Any], text: str) -> str:
         """An alternative text, where `text` says how the figure looks as it starts."""
         told = {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items()}
         now = ", ".join(f"{control.label} {told[name]}" for name, control in self.controls.items())

@@ -55,7 +55,7 @@ class Runs:
     double: np.ndarray
     single: np.ndarray
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         n = len(self.times)
         expected = {"times": (n,), "growth": (n,), "double": (n, 4), "single": (n, 4)}
         for name, shape in expected.items():
@@ -68,7 +68,7 @@ class Runs:
         return np.linalg.norm(np.asarray(self.double, np.float64) - np.asarray(self.single, np.float64), axis=1)
 
 
-def _seconds(time):
+def _seconds(time: float) -> str:
     return "never" if np.isinf(time) else f"after {time:.1f} s"
 
 

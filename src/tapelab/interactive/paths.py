@@ -3,12 +3,16 @@
 Here f(x) = x², g(x) = cos x and h(x) = x.
 """
 
+from typing import Any
+
 from tapelab import plots
 from tapelab.interactive.figure import Choice, Figure, Slider
 
 import matplotlib.figure
 import numpy as np
 import tensorflow as tf
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 PATHS = ("f", "g", "h")
 CUTS = {
@@ -68,7 +72,7 @@ def gradient(x: float, cut: tuple[str, ...]) -> float | None:
     return None if found is None else float(found)
 
 
-def held(points: np.ndarray, x: float, cut: tuple[str, ...]) -> np.ndarray:
+def held(points: ArrayLike, x: float, cut: tuple[str, ...]) -> np.ndarray:
     """Return z at some points, with what is cut held at the value that it has at x.
 
     The tape's gradient at x is this function's derivative at x.
@@ -90,7 +94,7 @@ def held(points: np.ndarray, x: float, cut: tuple[str, ...]) -> np.ndarray:
     return f**2 * np.cos(g) + h
 
 
-def _check(cut):
+def _check(cut: tuple[str, ...]) -> None:
     unknown = [name for name in cut if name not in PATHS]
     if unknown:
         raise ValueError(f"cut names {unknown[0]!r}; expected a tuple of names from {', '.join(PATHS)}")
@@ -108,7 +112,7 @@ def carries(cut: tuple[str, ...]) -> set[tuple[str, str]]:
     return arrows
 
 
-def _draw_graph(ax, cut):
+def _draw_graph(ax: Axes, cut: tuple[str, ...]) -> None:
     """Draw the paths from x to z. Where one is cut: a thin dashed arrow with a cross."""
     carrying = carries(cut)
     for start, end in _ARROWS:
@@ -131,7 +135,7 @@ def _draw_graph(ax, cut):
     ax.set_axis_off()
 
 
-def _tangent(ax, x, slope, **style):
+def _tangent(ax: Axes, x: float, slope: float, **style: Any) -> None:
     """Draw a piece of the tangent at (x, z) whose length does not depend on its slope."""
     z = held(x, x, ())
     half = 1.1 / np.sqrt(1 + (slope / 4) ** 2)

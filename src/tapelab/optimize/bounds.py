@@ -66,7 +66,7 @@ def bounds_of(given: Any, wrt: Any, start: np.ndarray) -> Bounds:
     return Bounds(lower, upper)
 
 
-def _packed(name, given, wrt):
+def _packed(name: str, given: Any, wrt: Any) -> np.ndarray:
     """One side of the bounds as a vector, in the order of `pack`."""
     variables = tf.nest.flatten(wrt)
     dtype = variables[0].dtype.as_numpy_dtype

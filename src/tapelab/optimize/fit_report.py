@@ -57,7 +57,7 @@ class LeastSquaresReport(Report):
         )
 
     @property
-    def _free(self):
+    def _free(self) -> int:
         return int(np.count_nonzero(~self.at_bound))
 
     @property
@@ -128,7 +128,7 @@ class LeastSquaresReport(Report):
             self._judge(here.jacobian[:, free], here.point[free], here.rounding, size)
             self._loose = free[self._loose]
 
-    def _judge(self, jacobian, parameters, rounding, size):
+    def _judge(self, jacobian: np.ndarray, parameters: np.ndarray, rounding: float, size: float) -> None:
         least = np.linalg.svd(jacobian, compute_uv=False)[-1] if jacobian.shape[0] >= jacobian.shape[1] else 0.0
         self.smallest_singular_value = float(least)
         scale = np.linalg.norm(jacobian, axis=0)
@@ -149,7 +149,7 @@ class LeastSquaresReport(Report):
             self._loose = np.flatnonzero(np.abs(right[~kept]).max(axis=0) > rounding**0.5)
 
 
-def _squares(here, parameters):
+def _squares(here: Linearized, parameters: int) -> float:
     """What the sum of squares is for the linear loss: Σψ² (K / mean ψ')², infinite where ψ' is 0 everywhere."""
     first, second = here.loss.derivatives(here.residuals)
     if not (mean := np.mean(second)):

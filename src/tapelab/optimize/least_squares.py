@@ -149,7 +149,7 @@ def levenberg_marquardt(
     return report
 
 
-def _require_sound(tolerances, damping, scaling, jacobian):
+def _require_sound(tolerances: dict[str, float], damping: float, scaling: str, jacobian: Any) -> None:
     for name, tolerance in tolerances.items():
         require_not_negative(f"{name}_tolerance", tolerance)
     if not 0 < damping < _LARGEST:
@@ -160,7 +160,7 @@ def _require_sound(tolerances, damping, scaling, jacobian):
         raise TypeError(f"jacobian is a {type(jacobian).__name__}; expected a function that returns the matrix")
 
 
-def _require_one_meaning(absolute_sigma, loss):
+def _require_one_meaning(absolute_sigma: bool, loss: str) -> None:
     if not isinstance(absolute_sigma, (bool, np.bool_)):
         raise TypeError(f"absolute_sigma is {absolute_sigma!r}; expected True or False. The deviations are sigma")
     if absolute_sigma and loss != "linear":
@@ -210,21 +210,28 @@ def _search(problem: Residuals, here: Linearized, scale: np.ndarray, damping: fl
     return _Search(end, done, damping, converged, ended)
 
 
-def _lowers(decrease, predicted):
+def _lowers(decrease: float, predicted: float) -> bool:
     return predicted >= 0 and decrease > max(0, _DECREASE * predicted)  # NaN does not
 
 
-def _passed(here, scale, step, predicted, decrease, tolerances):
+def _passed(
+    here: Linearized,
+    scale: np.ndarray,
+    step: np.ndarray,
+    predicted: float,
+    decrease: float,
+    tolerances: dict[str, float],
+) -> str:
     """Which test of convergence a step passes, in words; empty if none."""
     small = np.linalg.norm(scale * step) <= tolerances["step"] * np.linalg.norm(scale * here.point)
     if small and _lowers(decrease, predicted):
         return "the step is within the tolerance, relative to the parameters"
-    least = max(tolerances["cost"] * here.value, here.noise * np.linalg.norm(here.influences))
+    least = max(tolerances["cost"] * here.value, here.noise * float(np.linalg.norm(here.influences)))
     if max(abs(predicted), abs(decrease)) <= least:
         return "the predicted and the actual decrease are within the tolerance"
     return ""
 
 
-def _iteration(here, damping, end, taken):
+def _iteration(here: Linearized, damping: float, end: np.ndarray, taken: float) -> Iteration:
     slope = float(here.gradient @ (end - here.point))
     return Iteration(here.value, here.gradient_norm, damping, 0, False, slope, taken)

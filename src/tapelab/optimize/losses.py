@@ -22,28 +22,28 @@ import numpy as np
 _LEAST_WEIGHT = 0.1
 
 
-def _linear(r):
+def _linear(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return r, np.ones_like(r)
 
 
-def _soft_l1(r):
+def _soft_l1(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     root = np.hypot(1, r)
     return r / root, root**-3
 
 
-def _huber(r):
+def _huber(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(r, -1, 1), np.where(np.abs(r) <= 1, 1.0, 0.0)
 
 
-def _linear_fall(a, b):
+def _linear_fall(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a - b) * (a + b) / 2
 
 
-def _soft_l1_fall(a, b):
+def _soft_l1_fall(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a - b) * ((a + b) / (np.hypot(1, a) + np.hypot(1, b)))
 
 
-def _huber_fall(a, b):
+def _huber_fall(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     inner_a, inner_b = np.minimum(np.abs(a), 1), np.minimum(np.abs(b), 1)
     return (np.abs(a) - inner_a) - (np.abs(b) - inner_b) + (inner_a - inner_b) * (inner_a + inner_b) / 2
 
@@ -70,7 +70,7 @@ class Loss:
     name: str = "linear"
     scale: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.name not in _LOSSES:
             raise ValueError(f"loss is {self.name!r}; expected one of {', '.join(map(repr, _LOSSES))}")
         if not 0 < self.scale < np.inf:

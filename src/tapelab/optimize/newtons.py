@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import SingularMatrixError, pack
+from tapelab.derivatives import Plan, SingularMatrixError, pack
 from tapelab.optimize.objective import Objective, judged_by_matrix, judged_by_products, objective_of
 from tapelab.optimize.report import (
     Iteration,
@@ -21,7 +21,7 @@ from tapelab.optimize.report import (
     require_not_negative,
     require_probes,
 )
-from tapelab.optimize.standing import PRODUCTS, attempted
+from tapelab.optimize.standing import PRODUCTS, Standing, attempted
 from tapelab.process import quiet_stderr
 from tapelab.process.session.bar import progress_bar
 from tapelab.process.tensorflow import tf
@@ -158,14 +158,14 @@ def newton(
     """
     objective = objective_of(f, wrt, compile, memory_limit)
 
-    def direction(gradient, damping):
+    def direction(gradient: tf.Tensor, damping: float) -> tuple[tf.Tensor, float, int, bool]:
         found, used, negative = newton_direction(gradient, objective.hessian(*args), damping)
         return found, used, 0, negative
 
-    def plan(gradient):
+    def plan(gradient: tf.Tensor) -> Plan:
         return objective.hessian.plan(*args)
 
-    def judge():
+    def judge() -> Standing:
         return judged_by_matrix(objective, args)
 
     return _minimise(objective, args, (direction, plan, judge), iterations, tolerance, damping, callback)
@@ -201,27 +201,39 @@ def newton_cg(
     require_probes(probes)
     objective = objective_of(f, wrt, compile)
 
-    def direction(gradient, damping):
+    def direction(gradient: tf.Tensor, damping: float) -> tuple[tf.Tensor, float, int, bool]:
         found, count, negative = conjugate_gradient_direction(
             gradient, lambda vector: objective.hvp(*args, vector=vector), damping, limit=products
         )
         return found, damping, count, negative
 
-    def plan(gradient):
+    def plan(gradient: tf.Tensor) -> Plan:
         return objective.hvp.plan(*args, vector=gradient)
 
-    def judge():
+    def judge() -> Standing | None:
         return judged_by_products(objective, args, probes) if probes else None
 
     return _minimise(objective, args, (direction, plan, judge), iterations, tolerance, damping, callback)
 
 
-def _minimise(objective, args, method, iterations, tolerance, damping, callback):
+def _minimise(
+    objective: Objective,
+    args: tuple[Any, ...],
+    method: tuple[
+        Callable[[tf.Tensor, float], tuple[tf.Tensor, float, int, bool]],
+        Callable[[tf.Tensor], Plan],
+        Callable[[], Standing | None],
+    ],
+    iterations: int,
+    tolerance: float,
+    damping: float,
+    callback: Callable[[Iteration], Any] | None,
+) -> Report:
     direction, plan, judge = method
     require_not_negative("damping", damping)
     wrt = objective.wrt
 
-    def at(point):
+    def at(point: tf.Tensor) -> tuple[float, tf.Tensor]:
         assign(wrt, point)
         value, gradient = objective.value_and_gradient(*args)
         return float(value), pack(gradient)
@@ -262,7 +274,13 @@ def _minimise(objective, args, method, iterations, tolerance, damping, callback)
     return report
 
 
-def _line_search(at, point, direction, value, slope):
+def _line_search(
+    at: Callable[[tf.Tensor], tuple[float, tf.Tensor]],
+    point: tf.Tensor,
+    direction: tf.Tensor,
+    value: float,
+    slope: float,
+) -> tuple[float, tuple[tf.Tensor, float, tf.Tensor] | None]:
     """Halve the step from 1 until the loss falls enough: the step with (point, value, gradient), or 0 with None."""
     if not slope < 0:
         return 0.0, None
@@ -280,7 +298,7 @@ def _line_search(at, point, direction, value, slope):
     return 0.0, None
 
 
-def _cholesky(matrix):
+def _cholesky(matrix: tf.Tensor) -> tf.Tensor | None:
     """Return the Cholesky factor, or None if there is none. TensorFlow says so with NaN and a log, or an exception."""
     try:
         with quiet_stderr():

@@ -52,7 +52,7 @@ class Objective:
         self.hvp = hvp(f, packed=True, **options)
 
         @functools.wraps(f, updated=())
-        def packed(*args):
+        def packed(*args: Any) -> tf.Tensor:
             return pack(f(*args))
 
         self.jacobian = jacobian(packed, memory_limit=memory_limit, **options)
@@ -89,7 +89,7 @@ def judged_by_products(objective: Objective, args: Sequence[Any], products: int)
     """Judge the point where the variables are by at most so many Hessian-vector products."""
     start, compared = pack(objective.wrt), False
 
-    def product(vector):
+    def product(vector: np.ndarray) -> np.ndarray:
         nonlocal compared
         found = objective.hvp(*args, vector=tf.constant(vector)).numpy()
         if not compared:
@@ -100,10 +100,10 @@ def judged_by_products(objective: Objective, args: Sequence[Any], products: int)
     return of_products(product, start.shape[0], start.dtype.as_numpy_dtype, products)
 
 
-def _require_agreeing(objective, args, product, vector):
+def _require_agreeing(objective: Objective, args: Sequence[Any], product: np.ndarray, vector: np.ndarray) -> None:
     point = pack(objective.wrt).numpy()
 
-    def gradient(elsewhere):
+    def gradient(elsewhere: np.ndarray) -> np.ndarray:
         assign(objective.wrt, elsewhere)
         return pack(objective.value_and_gradient(*args)[1]).numpy()
 

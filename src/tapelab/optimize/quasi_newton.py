@@ -94,7 +94,7 @@ def lbfgs(
 class _Descent:
     """SciPy's minimiser under way: the best point, with its gradient and report, and what was evaluated last."""
 
-    def __init__(self, objective, args, callback):
+    def __init__(self, objective: Objective, args: tuple[Any, ...], callback: Callable[[Iteration], Any] | None):
         self._objective, self._args, self._callback = objective, args, callback
         packed = pack(objective.wrt)
         self._kind = packed.dtype.as_numpy_dtype
@@ -102,21 +102,21 @@ class _Descent:
         value, self._gradient = self._at(self.best)
         self.report = Report(value, float(np.max(np.abs(self._gradient))))
 
-    def hold(self, point):
+    def hold(self, point: np.ndarray) -> None:
         """Give the variables the values of a point."""
         assign(self._objective.wrt, point.astype(self._kind))
 
-    def _at(self, point):
+    def _at(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         self.hold(point)
         value, gradient = self._objective.value_and_gradient(*self._args)
         self._last = point.copy(), float(value), pack(gradient).numpy().astype(np.float64)
         return self._last[1:]
 
-    def run(self, options, advance):
+    def run(self, options: dict[str, Any], advance: Callable[..., Any]) -> str:
         """Minimise from the best point. Returns why SciPy stopped, in its words."""
         from scipy.optimize import minimize
 
-        def iterated(point):
+        def iterated(point: np.ndarray) -> None:
             if not np.array_equal(point, self._last[0]):  # the line search has ended at an earlier one of its trials
                 self._at(point)
             self._note()
@@ -124,7 +124,7 @@ class _Descent:
 
         return minimize(self._at, self.best, jac=True, method="L-BFGS-B", callback=iterated, options=options).message
 
-    def _note(self):
+    def _note(self) -> None:
         """An iteration has ended where the objective was evaluated last."""
         report, (point, value, gradient) = self.report, self._last
         slope = float(self._gradient @ (point - self.best))

@@ -58,7 +58,7 @@ class Report:
     standing: Standing | None = None
     plan: Plan | None = field(default=None, repr=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = ["  loss          gradient   damping    products  curvature  step"]
         lines += [
             f"  {i.value:<12.6g}  {i.gradient_norm:<9.2e}  {i.damping:<9.1e}  {i.products:<8d}  "

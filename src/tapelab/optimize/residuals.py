@@ -128,7 +128,7 @@ class Residuals:
         """Give the variables the values of a point."""
         assign(self._objective.wrt, point.astype(self._dtype.as_numpy_dtype))
 
-    def _at(self, point):
+    def _at(self, point: np.ndarray) -> tf.Tensor:
         self.hold(point)
         try:
             return pack(self._objective.f(*self._args))
@@ -181,7 +181,7 @@ class Residuals:
         return None
 
 
-def _uncertainties(sigma):
+def _uncertainties(sigma: Any) -> np.ndarray:
     """The residuals' standard deviations, shape () or (m,)."""
     if sigma is None:
         return np.ones(())
@@ -200,7 +200,7 @@ def _uncertainties(sigma):
     return found
 
 
-def _as_matrix(found, shape):
+def _as_matrix(found: Any, shape: tuple[int, int]) -> np.ndarray:
     """The caller's Jacobian in float64."""
     expected = f"expected one matrix of shape {shape}: a row for each residual, a column for each element of wrt"
     try:
@@ -212,7 +212,7 @@ def _as_matrix(found, shape):
     return matrix
 
 
-def _compare(matrix, objective, args, rounding):
+def _compare(matrix: np.ndarray, objective: Objective, args: Sequence[Any], rounding: float) -> None:
     """Raise ValueError if the caller's Jacobian does not agree with a product of the residuals' own."""
     norms = np.linalg.norm(matrix, axis=0)
     # Each column counts alike, whatever its parameter's unit.

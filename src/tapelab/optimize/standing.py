@@ -109,7 +109,7 @@ def require_agreeing(
         raise ValueError("its product with a vector differs from a difference of gradients by more than a tenth")
 
 
-def _of_eigenvalues(values, rounding, products, complete):
+def _of_eigenvalues(values: np.ndarray, rounding: float, products: int, complete: bool) -> Standing:
     smallest, largest = float(values.min()), float(values.max())
     rounding *= max(abs(smallest), abs(largest))
     if smallest < -rounding:
@@ -121,11 +121,11 @@ def _of_eigenvalues(values, rounding, products, complete):
     return Standing(kind, smallest, largest, rounding, products, complete)
 
 
-def _unit(dtype):
+def _unit(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).eps)
 
 
-def attempted(judge: Callable[[], Standing]) -> Standing:
+def attempted(judge: Callable[[], Standing | None]) -> Standing | None:
     """Return what `judge` does, and why not where it fails: a minimisation that has ended is not to fail for it."""
     try:
         return judge()

@@ -5,12 +5,17 @@ import contextvars
 import os
 import threading
 import weakref
+from types import TracebackType
 
 lock = threading.Lock()
-inside = contextvars.ContextVar("leases of this context, the innermost last", default=())
-_owned = contextvars.ContextVar("owners of what this context asks for", default=())
-_in_use = set()  # each `Shared` that has leases
-_orphans = collections.deque()  # leases whose block was interrupted before it could end
+inside: "contextvars.ContextVar[tuple[Lease, ...]]" = contextvars.ContextVar(
+    "leases of this context, the innermost last", default=()
+)
+_owned: "contextvars.ContextVar[tuple[Owner, ...]]" = contextvars.ContextVar(
+    "owners of what this context asks for", default=()
+)
+_in_use: "set[Shared]" = set()  # each `Shared` that has leases
+_orphans: "collections.deque[Lease]" = collections.deque()  # leases whose block was interrupted before it could end
 
 
 class Shared:
@@ -36,10 +41,10 @@ class Lease:
         owners: whom it belongs to.
     """
 
-    def __init__(self, shared):
+    def __init__(self, shared: Shared):
         self.shared = shared
         self.active = False
-        self.owners = ()
+        self.owners: tuple[Owner, ...] = ()
 
     def begin(self) -> None:
         """Make the change. Called with the lock held."""
@@ -81,12 +86,12 @@ class Block:
     and ends may do so twice, and a block that was left before `__exit__` began ends when it is collected.
     """
 
-    def __init__(self, *leases):
+    def __init__(self, *leases: Lease):
         self._leases = leases
         self._finalizer = weakref.finalize(self, _orphaned, leases)
         self._finalizer.atexit = False
 
-    def __enter__(self):
+    def __enter__(self) -> "Block":
         try:
             for lease in self._leases:
                 lease.prepare()
@@ -100,7 +105,9 @@ class Block:
             self._end()
             raise
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
             for lease in self._leases:
                 lease.prepare()
@@ -112,14 +119,14 @@ class Block:
             self._end(error)
             raise
 
-    def _end(self, error=None):
+    def _end(self, error: BaseException | None = None) -> None:
         with lock:
             sweep()
             for lease in self._leases:
                 lease.end(error)
 
 
-def _orphaned(leases):
+def _orphaned(leases: tuple[Lease, ...]) -> None:
     _orphans.extend(leases)
     # Garbage is collected anywhere, also where this thread has the lock: then whoever has it next sweeps.
     if not lock.locked():
@@ -157,7 +164,7 @@ class Owner:
                         lease.end()
 
 
-def _after_fork_in_child():
+def _after_fork_in_child() -> None:
     """Of the threads, only the one that forked goes on: what the others asked for is undone."""
     for shared in list(_in_use):
         for lease in [lease for lease in shared.leases if lease not in inside.get()]:

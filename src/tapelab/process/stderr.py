@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.process.leases import Block, Lease, Shared, inside
 from tapelab.process.loggers import quiet_logger
@@ -14,7 +14,7 @@ from tapelab.process.loggers import quiet_logger
 class _Line:
     """A line that was held back. Several may hold it back; it is shown once."""
 
-    def __init__(self, text):
+    def __init__(self, text: bytes):
         self.text = text
         self.shown = False
 
@@ -33,7 +33,7 @@ class _Stderr(Shared):
         self._file = None
         self._read = 0
 
-    def settle(self):
+    def settle(self) -> None:
         if self.leases and self.saved is None:
             with contextlib.suppress(OSError):  # a process may have no file descriptor 2, and so nothing to hold back
                 self._open()
@@ -45,11 +45,11 @@ class _Stderr(Shared):
             os.close(saved)
             self._file.close()
 
-    def _open(self):
+    def _open(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  it stays open until the last one leaves
         self._read = 0
 
-    def drain(self):
+    def drain(self) -> None:
         """Give what was written since the last time to the innermost hold of each context."""
         if self.saved is None:
             return
@@ -62,7 +62,7 @@ class _Stderr(Shared):
             if id(hold) not in covered:
                 hold.lines.extend(lines)
 
-    def show(self, lines):
+    def show(self, lines: Iterable[_Line]) -> None:
         """Write lines where file descriptor 2 led before."""
         for line in lines:
             if not line.shown:
@@ -70,7 +70,7 @@ class _Stderr(Shared):
                 with contextlib.suppress(OSError):  # it was closed at the other end
                     os.write(self.saved, line.text)
 
-    def start_over(self):
+    def start_over(self) -> None:
         """In a forked process: leave the file to the parent."""
         for hold in self.leases:
             hold.lines.clear()
@@ -83,26 +83,26 @@ class _Stderr(Shared):
 class _Hold(Lease):
     """What is written to file descriptor 2 is held back; `rule(lines, error)` returns the lines to show in the end."""
 
-    def __init__(self, rule):
+    def __init__(self, rule: Callable[[list[_Line], BaseException | None], list[_Line]]):
         super().__init__(_stderr)
-        self.lines = []
+        self.lines: list[_Line] = []
         self._rule = rule
-        self._around = ()
+        self._around: list[_Hold] = []
 
-    def outer(self):
+    def outer(self) -> "_Hold | None":
         """The innermost hold around this one, or None."""
         return next((hold for hold in reversed(self._around) if hold.active), None)
 
-    def prepare(self):
+    def prepare(self) -> None:
         # Python's own buffer, before file descriptor 2 changes. A notebook's stream may wait.
         with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
             sys.stderr.flush()
 
-    def starting(self):
+    def starting(self) -> None:
         _stderr.drain()  # what was written before is not this one's
         self._around = [lease for lease in inside.get() if isinstance(lease, _Hold)]
 
-    def ending(self, error):
+    def ending(self, error: BaseException | None) -> None:
         _stderr.drain()
         lines, outer = self._rule(self.lines, error), self.outer()
         if outer is None:

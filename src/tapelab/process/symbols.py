@@ -18,7 +18,7 @@ class _Symbol(Shared):
         stand_in: what was there when all that was wanted was wanted in some contexts only, if that was so.
     """
 
-    def __init__(self, owner, name):
+    def __init__(self, owner: Any, name: Hashable):
         super().__init__()
         self._owner, self._name, self._key = owner, name, (id(owner), name)
         self._is_entry = isinstance(owner, MutableMapping)
@@ -30,7 +30,7 @@ class _Symbol(Shared):
         """Whether this is the attribute or entry of that name."""
         return self._owner is owner and self._name == name
 
-    def settle(self):
+    def settle(self) -> None:
         if _symbols.get(self._key) is not self:
             return  # it is as before, and may have another `_Symbol` since, with the same stand-in
         wanted = self.original
@@ -44,12 +44,12 @@ class _Symbol(Shared):
         if not self.leases:
             del _symbols[self._key]
 
-    def _made_stand_in(self):
+    def _made_stand_in(self) -> Callable[..., Any]:
         if self.stand_in is None:
             self.stand_in = _stand_in(self._key, self.original)
         return self.stand_in
 
-    def _place(self, wanted):
+    def _place(self, wanted: Any) -> None:
         self._ours.append(wanted)
         if self._is_entry:
             self._owner[self._name] = wanted
@@ -58,9 +58,9 @@ class _Symbol(Shared):
 
 
 @functools.lru_cache(maxsize=256)  # some places are replaced again and again, and making one takes as long as the rest
-def _stand_in(key, original):
+def _stand_in(key: tuple[int, Hashable], original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original, updated=())
-    def stand_in(*arguments, **keywords):
+    def stand_in(*arguments: Any, **keywords: Any) -> Any:
         for lease in reversed(inside.get()):
             if lease.active and isinstance(lease, _Replacement) and lease.shared.stand_in is stand_in:
                 return lease.replacement(*arguments, **keywords)
@@ -69,19 +69,19 @@ def _stand_in(key, original):
     return stand_in
 
 
-def _look_up(owner, name):
+def _look_up(owner: Any, name: Hashable) -> Any:
     return owner[name] if isinstance(owner, MutableMapping) else getattr(owner, name)
 
 
 class _Replacement(Lease):
     """A symbol or entry is what this block wants, in its context or everywhere."""
 
-    def __init__(self, owner, name, replacement, everywhere=False):
+    def __init__(self, owner: Any, name: Hashable, replacement: Any, everywhere: bool = False):
         super().__init__(None)
         self._place = owner, name
         self.replacement, self.everywhere = replacement, everywhere
 
-    def starting(self):
+    def starting(self) -> None:
         # One that is in use knows the original. One that is not may be out of date.
         owner, name = self._place
         key = id(owner), name

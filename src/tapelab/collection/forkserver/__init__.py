@@ -18,7 +18,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -101,7 +101,7 @@ def start(target: Callable, *arguments: Any, fork: bool = True) -> multiprocessi
 
 
 @contextlib.contextmanager
-def _uninterrupted():
+def _uninterrupted() -> Iterator[None]:
     """Block signals: a new program inherits that, and must not be interrupted before it is one of its own."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
@@ -144,7 +144,13 @@ def own_session() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _run_kernel(command, folder, environment, out, error):
+def _run_kernel(
+    command: list[str],
+    folder: str | os.PathLike,
+    environment: Mapping[str, str],
+    out: Connection,
+    error: Connection,
+) -> None:
     """Be a forked kernel: run what ``python -m MODULE ARGUMENT ...`` would."""
     settle(folder, environment, out.fileno(), error.fileno())
     if unfit():
@@ -159,7 +165,7 @@ def _run_kernel(command, folder, environment, out, error):
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _threads(*names):
+def _threads(*names: str) -> int:
     given = next((os.environ[name] for name in names if os.environ.get(name, "").isdigit()), None)
     return int(given or len(os.sched_getaffinity(0)))
 
@@ -214,7 +220,7 @@ class ForkProvisioner(LocalProvisioner):
             self.process.wait(1)
 
 
-def _descriptor(stream, usual):
+def _descriptor(stream: Any, usual: int) -> Connection:
     """A stream as what can be sent to another process: a connection that nothing is sent over."""
     if stream == subprocess.DEVNULL:
         return Connection(os.open(os.devnull, os.O_RDWR))

@@ -9,7 +9,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 
-def _unfit():
+def _unfit() -> str | None:
     if "tensorflow" in sys.modules:
         devices = {device.device_type for device in sys.modules["tensorflow"].config.list_physical_devices()}
         if devices != {"CPU"}:
@@ -29,7 +29,7 @@ _SERVER, _OWNER = os.getpid(), os.getppid()
 
 
 @atexit.register
-def _tidy():
+def _tidy() -> None:
     """Remove the folder of the server's socket, as its owner does at its end, but for one that is killed."""
     if os.getpid() == _SERVER and os.getppid() != _OWNER:
         with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ def split(owner: int, litter: str | os.PathLike | None = None) -> None:
         os._exit(0)
 
 
-def _watch(pid, owner, litter):
+def _watch(pid: int, owner: int, litter: str | os.PathLike | None) -> int:
     """Wait until there is a reason to end, and end all. Returns the child's exit status, negative for a signal."""
     signal.signal(signal.SIGTERM, lambda *_: _leave_with(_end(pid)))
     signal.signal(signal.SIGINT, lambda *_: os.kill(pid, signal.SIGINT))
@@ -61,7 +61,7 @@ def _watch(pid, owner, litter):
     return status
 
 
-def _end(pid):
+def _end(pid: int) -> int:
     """Kill every descendant of this process. Returns the exit status of one child."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ended, deadline = {}, time.monotonic() + END_SECONDS
@@ -76,7 +76,7 @@ def _end(pid):
     return ended.get(pid, -signal.SIGKILL)
 
 
-def _collected(ended):
+def _collected(ended: dict[int, int]) -> list[psutil.Process]:
     """Collect the children that have ended into a dict from their ids to their statuses. Returns what still runs."""
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -84,7 +84,7 @@ def _collected(ended):
     return psutil.Process().children(recursive=True)
 
 
-def _leave_with(status):
+def _leave_with(status: int) -> None:
     """End this process as another has ended: with its exit status, or by its signal if that is negative."""
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 from collections.abc import Iterator
+from types import FrameType
 
 WATCHED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -19,7 +20,7 @@ class Interrupts:
         self._previous = {}
         self._at_once = False
 
-    def _note(self, number, _):
+    def _note(self, number: int, _: FrameType | None) -> None:
         self.received = self.received or signal.Signals(number)
         if self._at_once:
             raise SystemExit(128 + self.received)

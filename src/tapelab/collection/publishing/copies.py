@@ -10,9 +10,10 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tapelab.collection.catalogue import Catalogue, Notebook, NotebookError, read_notebook
 from tapelab.process.files import write_whole
@@ -80,7 +81,7 @@ def for_learners(nb: nbformat.NotebookNode, home: str) -> nbformat.NotebookNode:
     return nb
 
 
-def _for_jupyterlab(nb):
+def _for_jupyterlab(nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """A notebook without what is Colab's: the badges, whose picture comes from the network, and the mark of a form,
     which JupyterLab would show with the title of each folded cell. The argument is changed."""
     for cell in nb.cells:
@@ -173,7 +174,7 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     return [change for change in changes if change is not None]
 
 
-def _move(folder, notebook, notes):
+def _move(folder: Path, notebook: Notebook, notes: dict[str, Note]) -> Iterator[Change]:
     """Give the copies of a notebook that had another name the present one, with their notes. Yields each change."""
     path = folder / f"{notebook.name}.ipynb"
     for name in notebook.formerly:
@@ -191,7 +192,9 @@ def _move(folder, notebook, notes):
         yield Change(name, "moved", path)
 
 
-def _refresh(folder, name, nb, note, kernel):
+def _refresh(
+    folder: Path, name: str, nb: nbformat.NotebookNode, note: Note | None, kernel: Mapping[str, Any]
+) -> tuple[Note, Change | None]:
     """Bring one copy up to date. Returns its new note, and the change or None."""
     path, version = folder / f"{name}.ipynb", hashlib.sha256(_bytes(nb)).hexdigest()
     new = Note(version, _digest(nb))
@@ -214,11 +217,11 @@ def _refresh(folder, name, nb, note, kernel):
     return replace(note or Note("", ""), offered=new.version), Change(name, "kept", beside)
 
 
-def _bytes(nb):
+def _bytes(nb: nbformat.NotebookNode) -> bytes:
     return (nbformat.writes(nb) + "\n").encode()
 
 
-def _kernel():
+def _kernel() -> dict[str, Any]:
     """What JupyterLab writes into a notebook that it opens. Without it, one that was only looked at must be saved."""
     try:
         spec = KernelSpecManager().get_kernel_spec(_KERNEL)
@@ -228,26 +231,26 @@ def _kernel():
     return {"kernelspec": named, "language_info": IPythonKernel.language_info}
 
 
-def _places_beside(path):
+def _places_beside(path: Path) -> Iterator[Path]:
     yield path.with_name(f"{path.stem}.new.ipynb")
     for number in itertools.count(2):
         yield path.with_name(f"{path.stem}.new-{number}.ipynb")
 
 
-def _digest(nb):
+def _digest(nb: nbformat.NotebookNode) -> str:
     """A digest of the cells' sources: neither running nor saving a notebook changes it."""
     cells = [[cell.cell_type, cell.source] for cell in nb.cells]
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
 
 
-def _digest_of(path):
+def _digest_of(path: Path) -> str | None:
     try:
         return _digest(read_notebook(path))
     except NotebookError:  # it was edited into something that is no notebook
         return None
 
 
-def _read_notes(folder):
+def _read_notes(folder: Path) -> dict[str, Note]:
     """The notes; without them, every copy that is not as it would be made now counts as edited."""
     try:
         return msgspec.json.decode((folder / NOTES).read_bytes(), type=dict[str, Note])

@@ -5,7 +5,9 @@ It is drawn from the page's own table, which stands below it, so that the two ca
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tapelab.collection.templates import rendered
 
@@ -62,7 +64,7 @@ def figure(works: list[Row]) -> str:
     return rendered("ratios.html", **_shown(works))
 
 
-def _shown(works):
+def _shown(works: list[Row]) -> dict[str, Any]:
     every = [ratio for row in works for ratio in row.ratios.values()]
     slower = {peer: [row.work for row in works if row.ratios.get(peer, 1) < 1] for peer in _SHAPES}
     return {
@@ -81,7 +83,7 @@ def _shown(works):
     }
 
 
-def _beyond(row):
+def _beyond(row: Row) -> list[str]:
     """What is said of a work's points that are not on the axis."""
     return [
         *(f"{peer} {ratio:g} →" for peer, ratio in row.ratios.items() if ratio > _MOST),
@@ -89,7 +91,7 @@ def _beyond(row):
     ]
 
 
-def _points(row):
+def _points(row: Row) -> Iterator[tuple[str, float, float, int]]:
     """A work's points from left to right: (peer, ratio, x, how far below the line), so that none hides another."""
     taken = [-math.inf, -math.inf]  # how far to the right there are points on the line, and just below it
     for peer, ratio in sorted(row.ratios.items(), key=lambda item: item[1]):

@@ -13,8 +13,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
 
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
@@ -48,7 +50,7 @@ _CHECK = re.compile(r"^exercises\.(\w+)\.check\(.*\)\s*\Z", re.MULTILINE)  # a c
 _EXERCISE = re.compile(r"^### Exercise: .*$", re.MULTILINE)
 
 
-def _colab_badge(catalogue, notebook):
+def _colab_badge(catalogue: Catalogue, notebook: Notebook) -> str:
     picture = "https://colab.research.google.com/assets/colab-badge.svg"
     return f"[![Open in Colab]({picture})]({colab_url(catalogue, notebook)})"
 
@@ -91,7 +93,7 @@ def as_code(catalogue: Catalogue) -> str:
     return "\n".join(["# @title Draw: what the map is made of", "collection = {", *rows, "}"])
 
 
-def _read(catalogue, notebook):
+def _read(catalogue: Catalogue, notebook: Notebook) -> nbformat.NotebookNode:
     """A notebook without outputs: its text, which is the source, or the notebook of which there is no text."""
     text, nb = catalogue.text(notebook), catalogue.ipynb(notebook)
     if text.exists():
@@ -167,7 +169,7 @@ def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
     return jupytext.writes(nb, fmt="py:percent")
 
 
-def _fill_exercises(nb, notebook):
+def _fill_exercises(nb: nbformat.NotebookNode, notebook: Notebook) -> None:
     """Put each exercise's starter into its cell, and its title and minutes into the heading above."""
     sheet, heading = f"tapelab.exercises.sheets.{notebook.name.partition('_')[2]}", None
     for cell in nb.cells:
@@ -204,7 +206,7 @@ def notebook_from_text(text: str, old: nbformat.NotebookNode | None = None) -> n
     return nb
 
 
-def _derived(given):
+def _derived(given: Mapping[str, Any]) -> dict[str, Any]:
     """What follows from the metadata of a cell that its text gives."""
     derived = {}
     if "alt" in given:
@@ -261,7 +263,7 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
     write_whole(nb_path, (nbformat.writes(nb) + "\n").encode())
 
 
-def _why_not(act, *args, **options):
+def _why_not(act: Callable[..., object], *args: Any, **options: Any) -> str | None:
     """Do something. Returns why that failed, to report it with its name while the others go on; None if it did not."""
     try:
         act(*args, **options)
@@ -293,11 +295,11 @@ def refresh_all(
     return failures
 
 
-def _write_readme(catalogue, path):
+def _write_readme(catalogue: Catalogue, path: Path) -> None:
     write_whole(path, readme(catalogue, path.read_text(encoding="utf-8")).encode())
     write_whole(catalogue.folder / COVER, cover(catalogue)[0])
 
 
-def _write_teachers_page(catalogue, path):
+def _write_teachers_page(catalogue: Catalogue, path: Path) -> None:
     if path.exists():  # a collection may have none
         write_whole(path, teachers.page(catalogue, path.read_text(encoding="utf-8")).encode())

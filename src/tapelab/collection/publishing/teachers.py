@@ -11,8 +11,10 @@ exercise's explanation, and the wrong answers that the sheet knows.
 import functools
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
@@ -55,11 +57,11 @@ class Step:
 
 
 @functools.cache
-def _read(text):
+def _read(text: str) -> nbformat.NotebookNode:
     return jupytext.reads(text, fmt="py:percent")
 
 
-def _twin(catalogue, notebook):
+def _twin(catalogue: Catalogue, notebook: Notebook) -> nbformat.NotebookNode:
     """A notebook's py:percent twin, as a notebook to look at. Each is parsed once, for as long as it is what it was."""
     return _read(catalogue.text(notebook).read_text(encoding="utf-8"))
 
@@ -151,19 +153,19 @@ def page(catalogue: Catalogue, text: str) -> str:
     return _PATH.sub(lambda row: f"{row[1]} {_together(catalogue, row[2].split(', '))} |", text)
 
 
-def _parts(text):
+def _parts(text: str) -> dict[str, str]:
     """From a notebook's number to its part of the page."""
     starts = list(_LESSON.finditer(text))
     ends = [match.start() for match in starts[1:]] + [len(text)]
     return {match[1]: text[match.start() : end] for match, end in zip(starts, ends, strict=True)}
 
 
-def _named(kind, what):
+def _named(kind: str, what: str) -> tuple[str, ...]:
     """The names that a row gives after "Vote:" or "Solve:"."""
     return tuple(name for names in _NAMED[kind].findall(what) for name in re.findall(r"\w+", names))
 
 
-def _problems(plan, inside, sheet):
+def _problems(plan: Sequence[Step], inside: Mapping[int, Section], sheet: ModuleType) -> Iterator[str]:
     """What is wrong with a plan, as sentences."""
     if not plan:
         yield "there is no plan"
@@ -183,11 +185,11 @@ def _problems(plan, inside, sheet):
             yield f"{' and '.join(step.solves)} take {needed} minutes, and the plan gives {step.minutes}"
 
 
-def _with_titles(text, notebook, inside):
+def _with_titles(text: str, notebook: Notebook, inside: Mapping[int, Section]) -> str:
     """The page with a notebook's title, and those of the sections in its plan."""
     old = _parts(text)[notebook.number]
 
-    def row(match):
+    def row(match: re.Match[str]) -> str:
         minutes, place, section, what = match.groups()
         return f"| {minutes} | {place or f'{section}. {inside[int(section)].title}'} | {what} |"
 
@@ -195,13 +197,13 @@ def _with_titles(text, notebook, inside):
     return text.replace(old, _STEP.sub(row, _LESSON.sub(lambda _: heading, old)), 1)
 
 
-def _at_home(inside, sheet, solved):
+def _at_home(inside: Mapping[int, Section], sheet: ModuleType, solved: Container[str]) -> tuple[list[Any], list[Any]]:
     """The exercises that a plan solves in class, and the others, in order."""
     every = [(name, getattr(sheet, name)) for section in inside.values() for name in section.exercises]
     return [one for name, one in every if name in solved], [one for name, one in every if name not in solved]
 
 
-def _row(catalogue, notebook, here, home):
+def _row(catalogue: Catalogue, notebook: Notebook, here: Sequence[Any], home: Sequence[Any]) -> str:
     needs = catalogue.needs(notebook) or "none"
     needed = times.of(_twin(catalogue, notebook))
     minutes = [needed.core, needed.further, *(sum(one.minutes for one in part) for part in (here, home))]
@@ -209,13 +211,13 @@ def _row(catalogue, notebook, here, home):
     return f"| {notebook.number} | [{notebook.title}](#{anchor}) | {needs} | {' | '.join(map(str, minutes))} |"
 
 
-def _together(catalogue, numbers):
+def _together(catalogue: Catalogue, numbers: Sequence[str]) -> str:
     """The minutes of several notebooks: to read their core, and to solve their exercises."""
     needed = [times.of(_twin(catalogue, n)) for n in catalogue.select(numbers)]
     return f"{sum(n.core for n in needed)} + {sum(n.exercises for n in needed)}"
 
 
-def _as_typed(guess) -> str:
+def _as_typed(guess: Any) -> str:
     """A guess as a learner writes it: 7 for 7.0."""
     if isinstance(guess, float) and guess.is_integer() and abs(guess) < 1e6:
         return str(int(guess))
@@ -225,7 +227,7 @@ def _as_typed(guess) -> str:
     return f'"{guess}"' if isinstance(guess, str) else str(guess)
 
 
-def _as_given(mistake) -> str:
+def _as_given(mistake: Any) -> str:
     """A mistake's answer where it is a value, else the mistake's name in words."""
     words = mistake.code.replace("_", " ")
     if callable(mistake.answer):

@@ -52,7 +52,7 @@ def of(nb: nbformat.NotebookNode) -> Times:
     return Times(max(1, round(minutes["core"])), round(minutes["further"]), exercises)
 
 
-def _words(text):
+def _words(text: str) -> list[str]:
     """The words of Markdown that are read: not the addresses of links, nor the rules of tables."""
     without_addresses = re.sub(r"\]\([^)]*\)", "", text)
     return re.sub(r"[|*#`-]{2,}|\|", " ", without_addresses).split()

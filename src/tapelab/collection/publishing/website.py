@@ -83,10 +83,10 @@ def _operations() -> list[tuple[str, list[tuple[str, ...]]]]:
 def _generated(catalogue: Catalogue, pages: Path) -> dict[str, Callable[[], str]]:
     """What is filled in where a page has a line ``<!-- KEY -->``."""
 
-    def needed(notebook):
+    def needed(notebook: Notebook) -> times.Times:
         return times.of(read_notebook(catalogue.ipynb(notebook)))
 
-    def picture():
+    def picture() -> str:
         # As part of the page it follows the page's theme.
         return rendered("tape.md", picture=(pages / "_static" / "tape.svg").read_text(encoding="utf-8"))
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tapelab.collection.reports.records import Record
 from tapelab.collection.texts import one_line
@@ -21,7 +21,7 @@ class Enduring:
     def __init__(self, stream: TextIO):
         self._stream = stream
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
@@ -37,7 +37,7 @@ class Enduring:
         except OSError:
             self._give_up()
 
-    def _give_up(self):
+    def _give_up(self) -> None:
         """Lead what still comes to nowhere, also what Python itself writes in the end."""
         with Path(os.devnull).open("wb") as null:
             os.dup2(null.fileno(), self._stream.fileno())

@@ -45,11 +45,11 @@ class Problem:
     source: str = ""
     traceback: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # A message holds what a notebook or a program said: it must not reach a terminal as it is.
         object.__setattr__(self, "message", texts.one_line(self.message))
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"cell {self.cell}: {self.message}" if self.cell else self.message
 
 
@@ -95,7 +95,7 @@ class Record:
     fingerprint: str
     reused: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.verdict == "ran") != (self.problem is None):
             raise ValueError(f"the verdict on {self.name} is {self.verdict!r}, with the problem {self.problem}")
 

@@ -5,14 +5,16 @@ import hashlib
 import json
 import queue
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.processes.interrupts import Interrupts
 from tapelab.collection.reports import records, report
-from tapelab.collection.reports.live import view
+from tapelab.collection.reports.live import View, view
 from tapelab.collection.reports.records import Phases, Record, Report
 from tapelab.collection.reports.storage import Folder
 from tapelab.collection.running import environment, single_run, sweep
@@ -38,7 +40,7 @@ class Settings:
     resume: bool = False
 
 
-def _inputs(catalogue, run):
+def _inputs(catalogue: Catalogue, run: Run) -> tuple[str, str]:
     """A notebook's text, and the part of it that decides what happens: its cells' sources and tags."""
     text = catalogue.ipynb(catalogue.by_name(run.notebook)).read_text(encoding="utf-8")
     # A tag may let a cell raise an exception, or skip it.
@@ -49,13 +51,13 @@ def _inputs(catalogue, run):
     return text, json.dumps(cells)
 
 
-def _fingerprint(source, run, kernel, surroundings):
+def _fingerprint(source: str, run: Run, kernel: str, surroundings: str) -> str:
     parameters = {name: sweep.literal(value) for name, value in run.parameters.items()}
     text = json.dumps([source, parameters, kernel, surroundings], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _longest_first(runs, previous):
+def _longest_first(runs: Iterable[Run], previous: Mapping[str, Record]) -> list[Run]:
     """The runs with the longest first: a long one at the end would leave the other workers idle.
 
     How long a notebook takes is known from the last report; those that it does not know come first, in the
@@ -68,11 +70,11 @@ def _longest_first(runs, previous):
     return sorted(runs, key=lambda run: -known.get(run.notebook, float("inf")))
 
 
-def _shown(values):
+def _shown(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: texts.cut(texts.without_home(sweep.literal(value)), LONGEST_VALUE) for name, value in values.items()}
 
 
-def _record(run, outcome, fingerprint):
+def _record(run: Run, outcome: single_run.Outcome, fingerprint: str) -> Record:
     problem = outcome.problem
     return Record(
         name=run.name,
@@ -180,7 +182,7 @@ class Batch:
         succeeded = all(record.verdict == "ran" for record in self._report.runs)
         return 0 if succeeded and not self._unwritten else 1
 
-    def _reuse(self, previous):
+    def _reuse(self, previous: Mapping[str, Record]) -> None:
         unchanged = [
             record
             for name, record in previous.items()
@@ -223,7 +225,7 @@ class Batch:
             self._finish(single_run.Outcome(name, records.Problem("interrupted", trouble or INTERRUPTED)), shown)
         return None if trouble else signals.received
 
-    def _take(self, event, waiting, shown):
+    def _take(self, event: tuple[Any, ...], waiting: set[str], shown: View) -> None:
         kind, *values = event
         if kind == "cell":
             shown.cell(*values)
@@ -233,7 +235,7 @@ class Batch:
             waiting.remove(values[0].name)
             self._finish(values[0], shown)
 
-    def _finish(self, outcome, shown):
+    def _finish(self, outcome: single_run.Outcome, shown: View) -> None:
         """Store what a run left, and note how it ended."""
         name = outcome.name
         try:
@@ -252,7 +254,7 @@ class Batch:
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])
         shown.done(self._records[name])
 
-    def _write_report(self, final=False):
+    def _write_report(self, final: bool = False) -> None:
         if not final and time.monotonic() - self._written < REPORT_SECONDS:
             return
         self._report.workers = self._executor.workers  # more may have joined a cluster
@@ -269,5 +271,5 @@ class Batch:
         self._written = time.monotonic() + 20 * (time.monotonic() - began)
 
 
-def _tell(console, text, style):
+def _tell(console: Console, text: str, style: str) -> None:
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -19,13 +19,14 @@ import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from tapelab.collection import forkserver
 
 import nbformat
 
 
-def _end_when_told(connection):
+def _end_when_told(connection: Connection) -> None:
     try:
         connection.recv()
     finally:
@@ -51,10 +52,10 @@ def main(connection: Connection, folder: Path, environment: Mapping[str, str], o
         kernel,
     )
 
-    def tell(*event):
+    def tell(*event: Any) -> None:
         connection.send(event)
 
-    def end_now(*_):
+    def end_now(*_: Any) -> None:
         """Raise SystemExit where the run is: papermill ends the kernel on the way out."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if kernel.Kernel.current is not None:

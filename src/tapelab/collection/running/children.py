@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tapelab.collection import forkserver
@@ -59,7 +60,9 @@ class Children:
             process.terminate()
         return started
 
-    def _process(self, connection, folder, order, fork):
+    def _process(
+        self, connection: Connection, folder: Path, order: dict, fork: bool
+    ) -> multiprocessing.process.BaseProcess:
         leads = {forkserver.DEFAULT: forkserver.PROVISIONER} if fork else {}
         return forkserver.start(child.main, connection, folder, self._environment | leads, order, fork=fork)
 

@@ -12,9 +12,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from queue import Queue
+from typing import Any
 from urllib.parse import urlsplit
 
 from tapelab.collection.reports.records import Problem
@@ -22,7 +23,7 @@ from tapelab.collection.running import environment, single_run, variables
 from tapelab.collection.running.children import GRACE_SECONDS, Children, for_each
 
 import click
-from distributed import Client, KilledWorker, WorkerPlugin, get_worker
+from distributed import Client, Future, KilledWorker, Worker, WorkerPlugin, get_worker
 
 CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
@@ -38,11 +39,18 @@ class ClusterError(click.ClickException, LookupError):
 class _Share(WorkerPlugin):
     """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and what starts them."""
 
-    def __init__(self, name, sources, threads_of_host, fork, passed=()):
+    def __init__(
+        self,
+        name: str,
+        sources: Mapping[str, str],
+        threads_of_host: Mapping[str, int],
+        fork: bool,
+        passed: Iterable[str] = (),
+    ):
         self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
         self._fork, self._passed = fork, passed
 
-    def setup(self, worker):
+    def setup(self, worker: Worker) -> None:
         host = urlsplit(worker.address).hostname
         sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
         self._worker, self._environment = worker, variables.for_kernels(sharing, self._passed)
@@ -51,7 +59,7 @@ class _Share(WorkerPlugin):
         multiprocessing.current_process()._config.pop("daemon", None)
 
     @contextlib.contextmanager
-    def children(self):
+    def children(self) -> Iterator[Children]:
         """The `Children` of a job, for the time that it takes."""
         variables.check(self._passed)  # here: an error in `setup` would keep the worker from joining the cluster
         key, own = self._worker.get_current_task(), Children(self._environment, self._fork, self._say)
@@ -63,21 +71,21 @@ class _Share(WorkerPlugin):
         finally:
             del self._running[key]
 
-    def _say(self, text):
+    def _say(self, text: str) -> None:
         self._worker.log_event(self.name, ("note", text))
 
-    def transition(self, key, start, finish, **_):
+    def transition(self, key: str, start: str, finish: str, **_: Any) -> None:
         """Call a run off when nobody waits for it any more: a client has gone that was killed or lost its network."""
         # A task that ends by itself goes to another state, such as "memory".
         if (start, finish) == ("executing", "released") and key in self._running:
             threading.Thread(target=self._running[key].end_all).start()
 
-    def end_all(self):
+    def end_all(self) -> None:
         """End every run under way, and each that would start."""
         self._ending = True
         for_each(Children.end_all, list(self._running.values()))
 
-    def teardown(self, worker):
+    def teardown(self, worker: Worker) -> None:
         self.end_all()
 
 
@@ -87,7 +95,7 @@ def work(job: single_run.Job, batch: str) -> single_run.Outcome:
     share = worker.plugins[batch]
     told = 0.0
 
-    def on_cell(cell, cells):
+    def on_cell(cell: int, cells: int) -> None:
         nonlocal told
         if time.monotonic() - told > TELL_SECONDS:
             told = time.monotonic()
@@ -101,7 +109,7 @@ def work(job: single_run.Job, batch: str) -> single_run.Outcome:
     return outcome
 
 
-def _end_children(batch, dask_worker):
+def _end_children(batch: str, dask_worker: Worker) -> None:
     dask_worker.plugins[batch].end_all()
 
 
@@ -144,10 +152,10 @@ class Cluster:
         self._looked = self._seen = time.monotonic()
         self._stopping = self._lost = False
 
-    def __enter__(self):
+    def __enter__(self) -> "Cluster":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self._client.close()
 
@@ -187,14 +195,14 @@ class Cluster:
         for place, job in enumerate(jobs):
             self._submit(job, -place)
 
-    def _submit(self, job, priority):
+    def _submit(self, job: single_run.Job, priority: int) -> None:
         name = job.run.name
         key = f"{name}-{self._batch}-{self._blamed[name]}"
         future = self._client.submit(self._work, job, self._batch, key=key, priority=priority, pure=False)
         self._futures[name] = future
         future.add_done_callback(lambda future: self._take(future, job, priority))
 
-    def _tell(self, event):
+    def _tell(self, event: tuple[Any, tuple[Any, ...]]) -> None:
         _, (kind, *values) = event
         if kind == "cell":
             self._begun[values[0]] = values[-1]
@@ -204,7 +212,7 @@ class Cluster:
             self._noted.add(values[0])
         self._queue.put((kind, *values))
 
-    def _take(self, future, job, priority):
+    def _take(self, future: Future, job: single_run.Job, priority: int) -> None:
         """Put a finished job's outcome into the queue, and let the cluster forget it."""
         name = job.run.name
         try:

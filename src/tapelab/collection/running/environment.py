@@ -29,7 +29,7 @@ def describe() -> dict[str, str | dict[str, str]]:
     }
 
 
-def _device():
+def _device() -> str:
     """``CPU``, or the names of the NVIDIA GPUs that a program would see."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1") or not shutil.which("nvidia-smi"):
         return "CPU"
@@ -38,7 +38,7 @@ def _device():
     return "; ".join(asked.stdout.split("\n")).strip("; ") if asked.returncode == 0 and asked.stdout.strip() else "CPU"
 
 
-def _source_digest():
+def _source_digest() -> str:
     """A digest of tapelab's source files: an installed checkout changes without a change of version."""
     spec = importlib.util.find_spec("tapelab")
     if spec is None:

@@ -16,7 +16,7 @@ START_SECONDS = 120  # in which a kernel must answer
 OUTPUT_SECONDS = 60
 
 
-def _ended(status):
+def _ended(status: int | None) -> str:
     if status is None or status >= 0:
         return f"with exit status {status}" if status is not None else "for an unknown reason"
     try:
@@ -83,7 +83,7 @@ class Hooks:
         self._tell("executed", self._cell)
 
 
-def _what_went_wrong(error, kernel_answered):
+def _what_went_wrong(error: BaseException, kernel_answered: bool) -> tuple[str, str]:
     """What went wrong: the kind and the message of a `records.Problem`."""
     first = f"{type(error).__name__}: {error}".splitlines()[0]
     match error:

@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 from jupyter_client.asynchronous import AsyncKernelClient
@@ -56,7 +57,7 @@ class Kernel(AsyncKernelManager):
     folder: Path
     current = None
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         if os.name == "posix":
             # Sockets in this run's own folder: no port is opened, and none can be taken twice. The names are short,
             # since a socket's path may have some hundred characters.

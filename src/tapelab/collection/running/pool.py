@@ -27,10 +27,10 @@ class Local:
         self._children = None
         self._pool = ThreadPoolExecutor(workers)
 
-    def __enter__(self):
+    def __enter__(self) -> "Local":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def environment(self, kernel: str) -> dict:
@@ -56,8 +56,8 @@ class Local:
         for job in jobs:
             self._pool.submit(self._work, job, sources, queue)
 
-    def _work(self, job, sources, queue):
-        def on_cell(cell, cells):
+    def _work(self, job: single_run.Job, sources: dict[str, str], queue: Queue) -> None:
+        def on_cell(cell: int, cells: int) -> None:
             queue.put(("cell", job.run.name, cell, cells, "here"))
 
         on_cell(0, 0)

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tapelab.collection import texts
 from tapelab.collection.processes.scratch import folder
 from tapelab.collection.reports.records import Problem
-from tapelab.collection.running.children import Children
+from tapelab.collection.running.children import Child, Children
 from tapelab.collection.running.sweep import Run
 
 import nbformat
@@ -61,7 +62,7 @@ class Outcome:
     log: bytes | None = None
 
 
-def _tidy(nb, problem):
+def _tidy(nb: nbformat.NotebookNode, problem: Problem | None) -> None:
     """What papermill leaves, made fit to keep: no home folder, texts in one piece, and each cell's true status.
 
     Papermill marks all cells as completed when a kernel dies, a process ends, or a file cannot be written.
@@ -83,7 +84,7 @@ def _tidy(nb, problem):
         nb.metadata.setdefault("papermill", {})["exception"] = True
 
 
-def _joined(outputs):
+def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     """The outputs with what a cell printed in one piece: whether two lines arrive together depends on the moment.
 
     nbclient would do it too (``coalesce_streams``), in a time that grows with the square of a line's length.
@@ -98,7 +99,7 @@ def _joined(outputs):
     return found
 
 
-def _locate(problem, nb):
+def _locate(problem: Problem, nb: nbformat.NotebookNode) -> Problem:
     """The problem with the source of its cell, and the traceback if there is one."""
     cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip()]
     if problem.cell is None or problem.cell > len(cells):
@@ -143,7 +144,7 @@ def run(
     return outcome
 
 
-def _keep(outcome, text):
+def _keep(outcome: Outcome, text: str) -> None:
     """Put what was executed into the outcome, and its failing cell into the problem."""
     nb = nbformat.reads(text, as_version=4)
     if outcome.problem is not None:
@@ -153,7 +154,9 @@ def _keep(outcome, text):
     outcome.cells = sum(c.cell_type == "code" and c.execution_count is not None for c in nb.cells)
 
 
-def _watch(job, scratch, outcome, children, on_cell):
+def _watch(
+    job: Job, scratch: Path, outcome: Outcome, children: Children, on_cell: Callable[[int, int], None]
+) -> tuple[Problem | None, str | None]:
     """Run the process to its end. Returns the `Problem` or None, and the executed notebook or None."""
     place = job.folder if Path(job.folder).is_dir() else str(scratch)
     child = children.start(scratch, {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place})
@@ -161,7 +164,7 @@ def _watch(job, scratch, outcome, children, on_cell):
         return Problem("interrupted", "the batch was interrupted before this run started"), None
     began, expired = time.monotonic(), threading.Event()
 
-    def expire():
+    def expire() -> None:
         expired.set()
         child.end()
 
@@ -178,7 +181,9 @@ def _watch(job, scratch, outcome, children, on_cell):
     return _problem(job, child, cell, ended, expired.is_set(), children.closed, scratch / "log"), executed
 
 
-def _problem(job, child, cell, ended, expired, called_off, log):
+def _problem(
+    job: Job, child: Child, cell: int | None, ended: list, expired: bool, called_off: bool, log: Path
+) -> Problem | None:
     """What kept a run from its end, or None."""
     if ended:
         return Problem(**ended[0], cell=cell) if ended[0] else None
@@ -190,7 +195,13 @@ def _problem(job, child, cell, ended, expired, called_off, log):
     return Problem("process", f"the run's process ended with status {status}{_last_words(log)}", cell)
 
 
-def _listen(connection, since, phases, say, on_cell):
+def _listen(
+    connection: Connection,
+    since: float,
+    phases: dict[str, float],
+    say: Callable[[str], None],
+    on_cell: Callable[[int, int], None],
+) -> tuple[int | None, list, str | None]:
     """Follow a process by its events, until it sends no more.
 
     Args:
@@ -229,7 +240,7 @@ def _listen(connection, since, phases, say, on_cell):
     return cell, ended, executed
 
 
-def _last_words(log):
+def _last_words(log: Path) -> str:
     lines = []
     with contextlib.suppress(FileNotFoundError):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]

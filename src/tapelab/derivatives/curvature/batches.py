@@ -1,10 +1,10 @@
 """A data set in batches, and the check that a loss over it is what its batches' losses add up to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tapelab.derivatives.machinery.arguments.checks import require_positive
-from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
+from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.process.tensorflow import tf
 
@@ -104,7 +104,7 @@ def require_additive(model: Callable, loss: Callable | None, reduction: str, bat
     if loss is None:
         return
 
-    def value(outputs, part):
+    def value(outputs: Sequence[tf.Tensor], part: slice) -> tf.Tensor:
         return tf.convert_to_tensor(loss(*[_rows(y, part) for y in args[1:]], unflatten(description, iter(outputs))))
 
     for shift in (0, 1):  # a loss of zero, as of a perfect fit, does not tell a mean from a sum
@@ -130,7 +130,7 @@ def require_additive(model: Callable, loss: Callable | None, reduction: str, bat
         )
 
 
-def _cut(data, batch_size):
+def _cut(data: Sequence[Any], batch_size: int | None) -> Iterator[tuple[Any, ...]]:
     size = _size(data)
     if not size:
         raise ValueError("the arrays hold no example")
@@ -138,12 +138,12 @@ def _cut(data, batch_size):
         yield tuple(_rows(part, slice(start, start + (batch_size or size))) for part in data)
 
 
-def _size(args):
+def _size(args: Any) -> int:
     """The number of examples in (x, y)."""
-    leaves = []
+    leaves: list[Any] = []
     labels = names(flatten(args, leaves, numbers=True), "the batch")
     shapes = [tuple(np.shape(leaf)) for leaf in leaves]
-    sizes = {shape[0] if shape else None for shape in shapes}
+    sizes: set[Any] = {shape[0] if shape else None for shape in shapes}
     if len(sizes) != 1 or None in sizes:
         found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True)) or "none"
         raise ValueError(
@@ -153,22 +153,22 @@ def _size(args):
     return sizes.pop()
 
 
-def _rows(value, part):
+def _rows(value: Any, part: slice | list[int]) -> Any:
     """Some of the examples of nested tensors: a slice, or a list of their numbers."""
-    leaves = []
+    leaves: list[Any] = []
     description = flatten(value, leaves, numbers=True)
     tensors = map(tf.convert_to_tensor, leaves)
     taken = [tensor[part] if isinstance(part, slice) else tf.gather(tensor, part) for tensor in tensors]
     return unflatten(description, iter(taken))
 
 
-def _flat(outputs):
-    leaves = []
+def _flat(outputs: Any) -> tuple[list[tf.Tensor], Description]:
+    leaves: list[Any] = []
     description = flatten(outputs, leaves, numbers=True)
     return [tf.convert_to_tensor(leaf) for leaf in leaves], description
 
 
-def _close(found, expected, dtype):
+def _close(found: Any, expected: Any, dtype: tf.DType) -> bool:
     """Whether two tensors or numbers differ by rounding, relative to the largest."""
     if not dtype.is_floating:
         return True

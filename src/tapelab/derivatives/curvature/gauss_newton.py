@@ -14,7 +14,7 @@ of a model that fits (Kunstner et al., "Limitations of the empirical Fisher appr
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Unpack
 
@@ -23,8 +23,9 @@ from tapelab.derivatives.first_order import dense_gradient, linearized
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.arguments.calling import Options, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
-from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
+from tapelab.derivatives.machinery.arguments.structures import LEAF, Description, flatten, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.process.tensorflow import tf
@@ -131,7 +132,7 @@ def log_partition(distribution: str, reduction: str) -> Callable[[tf.Tensor], tf
     check_reduction(reduction)
     each = _LOG_PARTITIONS[distribution]
 
-    def loss(outputs):
+    def loss(outputs: Any) -> tf.Tensor:
         if not isinstance(outputs, (tf.Tensor, tf.Variable)) or not outputs.shape.rank:
             raise ValueError(
                 f"a Fisher information is of one tensor of outputs with the examples as its first axis; the model "
@@ -159,7 +160,9 @@ _LOG_PARTITIONS = {
 }
 
 
-def _transform(recipe, model, loss, wrt, **options):
+def _transform(
+    recipe: "_GaussNewton", model: Callable[..., Any], loss: Callable[..., Any], wrt: Any, **options: Any
+) -> Transform:
     for what, value in (("model", model), ("loss", loss)):
         if not callable(value):
             raise TypeError(
@@ -168,15 +171,16 @@ def _transform(recipe, model, loss, wrt, **options):
     if wrt is None:
         raise ValueError(f"{recipe.name}: wrt is None; expected variables, nested, that the model reads")
 
-    def through_outputs(x, *targets):
-        leaves = []
+    def through_outputs(x: Any, *targets: Any) -> tuple[list[tf.Tensor], Any]:
+        leaves: list[Any] = []
         description = flatten(model(x), leaves, numbers=True)
         # An output may be a function of another one: the loss's derivatives are by each of them alone.
         outputs = [tf.identity(tf.convert_to_tensor(leaf)) for leaf in leaves]
         outputs = (_between.get() or list)(outputs)
         return outputs, loss(*targets, unflatten(description, iter(outputs)))
 
-    through_outputs.__name__ = getattr(model, "__name__", None) or getattr(model, "name", type(model).__name__)
+    name: Any = getattr(model, "__name__", None) or getattr(model, "name", type(model).__name__)
+    through_outputs.__name__ = name
     return transform(through_outputs, recipe, wrt=wrt, **options)
 
 
@@ -193,11 +197,11 @@ class _GaussNewton(OnePass):
     label = mode = "forward and reverse"
     vector = "vector"
 
-    def __init__(self, name, packed):
+    def __init__(self, name: str, packed: bool):
         self.name = name
         self.packed = packed
 
-    def check(self, problem):
+    def check(self, problem: Problem) -> None:
         if problem.returned.names[-1] != "the function's result[1]" or problem.returned.shapes[-1] != ():
             raise ValueError(
                 f"{problem.name} needs a loss that returns one scalar, and this one returned shape "
@@ -210,15 +214,15 @@ class _GaussNewton(OnePass):
         if problem.facts.traceable:
             problem.traced(lambda *tensors: _require_seam(problem, tensors))
 
-    def gains_from_xla(self, problem):
+    def gains_from_xla(self, problem: Problem) -> bool:
         return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.facts.operations)
 
-    def vector_like(self, problem):
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         if self.packed:
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
 
-    def compute(self, problem, tensors):
+    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not problem.facts.traceable:
             _require_seam(problem, tensors)
         vector = problem.vector(tensors)
@@ -227,7 +231,7 @@ class _GaussNewton(OnePass):
         # Only what comes after the outputs is recorded twice.
         with tf.GradientTape(watch_accessed_variables=False) as curved:
 
-            def watched(outputs):
+            def watched(outputs: list[tf.Tensor]) -> list[tf.Tensor]:
                 curved.watch(outputs)
                 return outputs
 
@@ -239,20 +243,21 @@ class _GaussNewton(OnePass):
         product = dense_gradient(tape, outputs, sources, curvature)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
 
-    def value(self, problem, outputs):
+    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         return outputs[-1]  # the loss
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         return outputs[0] if self.packed else problem.structured(outputs)
 
 
-def _require_seam(problem, tensors):
+def _require_seam(problem: Problem, tensors: Sequence[tf.Tensor]) -> None:
     """Raise unless the loss depends on the outputs, and on the variables through them alone."""
-    sources, seen = problem.sources(tensors), []
+    sources = problem.sources(tensors)
+    seen: list[tf.Tensor] = []
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
 
-        def cut(outputs):
+        def cut(outputs: list[tf.Tensor]) -> list[tf.Tensor]:
             seen.extend(map(tf.stop_gradient, outputs))
             tape.watch(seen)
             return seen

@@ -20,6 +20,7 @@ from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, s
 from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.memory import rows_at_once
+from tapelab.derivatives.machinery.transform import Transform
 from tapelab.process.session.bar import progress_bar
 from tapelab.process.tensorflow import tf
 
@@ -94,11 +95,12 @@ class CurvatureOperator:
         if wrt is None:
             raise ValueError("wrt is None; expected variables, nested, that the model reads")
         sources = Sources(0, wrt)
-        require_one_dtype([variable.dtype for variable in sources.variables])
+        variables = sources.variables or []
+        require_one_dtype([variable.dtype for variable in variables])
         self.kind = kind
-        self.dtype = sources.variables[0].dtype
+        self.dtype = variables[0].dtype
         self._description = sources.description
-        self._shapes = [tuple(variable.shape) for variable in sources.variables]
+        self._shapes = [tuple(variable.shape) for variable in variables]
         size = sum(map(math.prod, self._shapes))
         self.shape = (size, size)
         self._mean = reduction == "mean"
@@ -107,7 +109,7 @@ class CurvatureOperator:
         if check_independence:
             require_additive(model, None if isinstance(loss, str) else loss, reduction, next(iter(self._batches)))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<CurvatureOperator {self.kind!r}, shape {self.shape}, {self.dtype.name}>"
 
     def __matmul__(self, vector: Any) -> Any:
@@ -223,7 +225,7 @@ class CurvatureOperator:
         generator = np.random.default_rng(seed)
         with progress_bar(steps * probes, "Lanczos") as advance:
 
-            def product(vector):
+            def product(vector: np.ndarray) -> np.ndarray:
                 (image,) = self._apply([self._tensors(vector)])
                 advance()
                 return image
@@ -238,10 +240,10 @@ class CurvatureOperator:
         """
         from scipy.sparse.linalg import LinearOperator
 
-        def matmat(matrix):
+        def matmat(matrix: np.ndarray) -> np.ndarray:
             return (self @ tf.cast(matrix, self.dtype)).numpy()
 
-        def matvec(vector):
+        def matvec(vector: np.ndarray) -> np.ndarray:
             return matmat(np.reshape(vector, -1))
 
         dtype = self.dtype.as_numpy_dtype
@@ -256,7 +258,7 @@ class CurvatureOperator:
                     advance()
                     yield vector, image
 
-    def _tensors(self, vector):
+    def _tensors(self, vector: np.ndarray | tf.Tensor) -> list[tf.Tensor]:
         return split(tf.cast(vector, self.dtype), self._shapes)
 
     def _apply(self, columns: list[list[tf.Tensor]]) -> np.ndarray:
@@ -275,7 +277,7 @@ class CurvatureOperator:
         return total / examples if self._mean else total
 
 
-def _product_of(kind, model, loss, wrt, reduction, compile):
+def _product_of(kind: str, model: Callable[..., Any], loss: Any, wrt: Any, reduction: str, compile: str) -> Transform:
     if kind == "fisher":
         return fvp(model, loss, wrt=wrt, reduction=reduction, compile=compile)
     for what, value in (("model", model), ("loss", loss)):

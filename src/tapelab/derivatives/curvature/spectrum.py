@@ -106,7 +106,7 @@ class Spectrum:
         """
         return self._outermost(k, lambda run: slice(k))
 
-    def _outermost(self, k, part):
+    def _outermost(self, k: int, part: Callable[[Run], slice]) -> Eigenvalues:
         long = [run for run in self.runs if len(run.values) >= k]
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 or not long:
             most = max(len(run.values) for run in self.runs)

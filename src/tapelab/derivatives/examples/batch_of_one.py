@@ -95,7 +95,7 @@ def require_same_losses(problem: Problem, together: tf.Tensor, single: tf.Tensor
     )
 
 
-def _require_sum_or_mean(problem, together, single, tolerance):
+def _require_sum_or_mean(problem: Problem, together: np.float64, single: np.ndarray, tolerance: float) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         found, sizes = (np.array([part.sum(), part.mean()]) for part in (single, np.abs(single)))
         differ = np.abs(found - together) > tolerance * np.maximum(sizes, np.abs(together)) + np.finfo(np.float64).tiny
@@ -107,10 +107,10 @@ def _require_sum_or_mean(problem, together, single, tolerance):
         )
 
 
-def _traced(problem, size):
+def _traced(problem: Problem, size: int) -> _Trace:
     found = []
 
-    def trace(*tensors):
+    def trace(*tensors: tf.Tensor) -> tf.Tensor:
         with called_with(size):
             tape, _, (loss,) = recorded(problem, tensors, persistent=True)
         examples = Examples(size, by_backward_pass(tape))
@@ -128,7 +128,7 @@ def _traced(problem, size):
     return _Trace(function, examples, _why_not(examples, loss))
 
 
-def _why_not(examples, loss):
+def _why_not(examples: Examples, loss: tf.Tensor) -> str | None:
     """Why the losses are not proved to be the examples' own, or a scalar the sum of them; None if they are."""
     state = examples.state(loss)
     if state.kind == LOST:

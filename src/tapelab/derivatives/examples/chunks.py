@@ -5,8 +5,9 @@ each in a constant. So it is traced at both sizes, and the two graphs are compar
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice, product
+from typing import Any
 
 from tapelab.derivatives.examples.independence import followed
 from tapelab.derivatives.machinery.failures import told_line
@@ -93,7 +94,7 @@ def in_chunks(
         how: as for `map_rows`.
     """
 
-    def part(start, size):
+    def part(start: int | tf.Tensor, size: int) -> list[tf.Tensor]:
         own = []
         for tensor, axis in zip(tensors, axes, strict=True):
             if axis is not None:
@@ -112,7 +113,7 @@ def in_chunks(
     return [tf.concat(pair, 0) for pair in zip(found, part(whole * chunk, batch - whole * chunk), strict=True)]
 
 
-def _compare(problem, own, batch, size):
+def _compare(problem: Problem, own: Sequence[bool], batch: int, size: int) -> None:
     graphs, by_example = [], [*[True] * problem.data_start, *own]
     for count in (batch, size):
         with called_with(count):
@@ -161,10 +162,10 @@ def sized_outputs(
 class Twins:
     """Two graphs of one function, for all examples and for a chunk: see `sized_outputs`."""
 
-    def __init__(self, examples, size, draws):
+    def __init__(self, examples: Examples, size: int, draws: bool):
         self._examples, self._size, self._draws = examples, size, draws
         # What does not depend on the examples, of a shape that depends on how many they are: equal elements, or draws.
-        self._uniform = set()
+        self._uniform: set[Hashable] = set()
 
     def sized(self, whole: tf.Graph, part: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
         """Return for each output of the graphs whether it holds what the number of examples decides."""
@@ -189,7 +190,7 @@ class Twins:
             sized.update((tensor.ref(), one) for tensor, one in zip(op.outputs, found, strict=True))
         return [sized[tensor.ref()] for tensor in whole.outputs]
 
-    def _of(self, op, other, marks):
+    def _of(self, op: tf.Operation, other: tf.Operation, marks: list[bool]) -> list[bool]:
         self._require_alike(op, other)
         if op.type in SHAPES:
             return [a.shape != b.shape for a, b in zip(op.inputs, other.inputs, strict=True)][: len(op.outputs)]
@@ -207,7 +208,7 @@ class Twins:
             raise Unproven(f"how many examples there are is a number in it, for {place(op)}")
         return [any(marks)] * len(op.outputs)
 
-    def _require_alike(self, op, other):
+    def _require_alike(self, op: tf.Operation, other: tf.Operation) -> None:
         ours, theirs = op.node_def.attr, other.node_def.attr
         if set(ours) != set(theirs) or any(ours[name] != theirs[name] for name in ours if name not in _IGNORED):
             raise Unproven(f"it is another one for fewer examples: {place(op)}")
@@ -223,14 +224,14 @@ class Twins:
             if list(b.shape) != expected:
                 raise Unproven(f"it has a row for each example: {place(op)}")
 
-    def _is_uniform(self, op):
+    def _is_uniform(self, op: tf.Operation) -> bool:
         if not self._draws:
             return _is_uniform(op)
         made = op.type in _ELEMENTWISE and any(tensor.ref() in self._uniform for tensor in op.inputs)
         return made or _is_random(op) or _is_uniform(op)
 
 
-def _wiring(graph):
+def _wiring(graph: tf.Graph) -> list[list[tuple[int, int]]]:
     """Which results meet in each operation of a graph, and which it returns, by numbers."""
     operations = in_order(graph)
     numbers = {tensor.ref(): (k, i) for k, op in enumerate(operations) for i, tensor in enumerate(op.outputs)}
@@ -240,18 +241,18 @@ def _wiring(graph):
     ]
 
 
-def _is_random(op):
+def _is_random(op: tf.Operation) -> bool:
     """Whether an operation draws numbers."""
     return any(word in op.type for word in ("Random", "Normal", "Uniform"))
 
 
-def _is_uniform(op):
+def _is_uniform(op: tf.Operation) -> bool:
     """Whether all elements of an operation's result are equal."""
     if op.type == "Const":
         return _only(tf.make_ndarray(op.get_attr("value"))) is not None
     return op.type == "Fill" or (op.type == "BroadcastTo" and op.inputs[0].shape.num_elements() == 1)
 
 
-def _only(array):
+def _only(array: np.ndarray) -> Any:
     """The value of all elements of an array; None if there is none, or more than one."""
     return array.flat[0] if array.size and (array == array.flat[0]).all() else None

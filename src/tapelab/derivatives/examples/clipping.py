@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Unpack
 
@@ -10,6 +10,7 @@ from tapelab.derivatives.examples.batch_of_one import require_comparable, requir
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
 from tapelab.derivatives.examples.per_example import require_batch, rows_of_examples
 from tapelab.derivatives.examples.summed_chunks import (
+    Survey,
     chunk_within,
     over_chunks,
     require_same_in_chunks,
@@ -25,6 +26,7 @@ from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
 from tapelab.derivatives.machinery.failures import UNROLL
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
@@ -121,7 +123,7 @@ def clipped_gradient(
     return _transform(f, recipe, wrt, **options)
 
 
-def _transform(f, recipe, wrt, **options):
+def _transform(f: Callable[..., Any], recipe: "_Norms", wrt: Any, **options: Any) -> Transform:
     check_chunks(recipe.memory_limit, batch_chunk_size=recipe.batch_chunk_size)
     if wrt is None:
         raise ValueError(
@@ -153,10 +155,10 @@ class _Norms(Recipe):
     max_norm: float | None = None
     name: str = "per_example_norms"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._warned: set[str] = set()
 
-    def plan(self, problem):
+    def plan(self, problem: Problem) -> _Surveyed:
         batch = require_batch(problem)
         if problem.returned.shapes != [batch]:
             raise ValueError(
@@ -165,12 +167,13 @@ class _Norms(Recipe):
             )
         if not batch[0]:
             return _Surveyed("reverse", 0, 0)
-        found, failure = None, "the function cannot be traced into a graph"
+        found = None
+        failure: str | None = "the function cannot be traced into a graph"
         if problem.facts.traceable:
             found = survey(problem, batch[0])
             failure = found.uses.coupled
         reasons, coupled = found.uses.missing if found else {}, failure
-        everything = dict.fromkeys(range(len(problem.source_names)))
+        everything: dict[int, Any] = dict.fromkeys(range(len(problem.source_names)))
         if coupled is not None:
             why = [f"examples are not proved independent, because of {coupled}"]
             if self.check_independence:
@@ -183,10 +186,12 @@ class _Norms(Recipe):
             missing = everything if reasons and not problem.repeatable else reasons
         problem.remarks += [f"one backward pass for all: {reason}" for reason in why]
         self._warn(problem, why)
-        chunk, needed = self._chunk(problem, missing) if missing else (self._part(problem, found), None)
+        chunk, needed = (
+            self._chunk(problem, missing) if missing or found is None else (self._part(problem, found), None)
+        )
         return _Surveyed("reverse", batch[0], chunk, needed, missing=tuple(sorted(missing)), proved=coupled is None)
 
-    def _warn(self, problem, why):
+    def _warn(self, problem: Problem, why: Sequence[str]) -> None:
         news = [reason for reason in why if reason not in self._warned]
         self._warned.update(news)
         if news and self.compile != "eager":
@@ -195,7 +200,7 @@ class _Norms(Recipe):
             message += f". {UNROLL}" if problem.facts.operations & LOOPS else ""
             warn_caller(message, FallbackWarning)
 
-    def _chunk(self, problem, chosen):
+    def _chunk(self, problem: Problem, chosen: Iterable[int]) -> tuple[int, int]:
         """How many examples at once, and how many bytes that takes."""
         batch = problem.data_shapes[0][0]
         sizes = [problem.source_sizes[index] * problem.source_dtypes[index].size for index in chosen]
@@ -210,7 +215,7 @@ class _Norms(Recipe):
             limit=self.memory_limit,
         )
 
-    def _part(self, problem, found):
+    def _part(self, problem: Problem, found: Survey) -> int:
         """How many examples at once where none goes one by one."""
         batch = found.uses.batch
         chunk = min(self.batch_chunk_size or chunk_within(problem, found.uses), batch)
@@ -222,7 +227,7 @@ class _Norms(Recipe):
             return batch
         return chunk
 
-    def ways(self, problem, plan):
+    def ways(self, problem: Problem, plan: _Surveyed) -> list[Way]:  # type: ignore[override]
         count = len(problem.source_names)
         if not plan.passes:
             return [
@@ -250,20 +255,23 @@ class _Norms(Recipe):
         )
         return [*ways, *(rows if problem.repeatable else rows[1:])]
 
-    def _none(self, problem, tensors):
+    def _none(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         sums = [tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs] if self.max_norm else []
         return [tf.zeros([0], _dtype(problem)), *sums]
 
-    def _by_chunks(self, problem, chunk, tensors):
+    def _by_chunks(self, problem: Problem, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         run = partial(self._compute, problem, (), VECTORIZED)
         return over_chunks(run, tensors, chunk, problem.source_specs if self.max_norm else [], _dtype(problem))
 
-    def _compute(self, problem, missing, how, tensors):
+    def _compute(
+        self, problem: Problem, missing: Sequence[int], how: str, tensors: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
         dtype, batch = _dtype(problem), tensors[0].shape[0]
         sources, losses = problem.sources(tensors), None
         if problem.repeatable or len(missing) < len(sources):  # else one by one, and not compared with the batch
             tape, sources, (losses,) = recorded(problem, tensors, persistent=True, opened=True)
-        parts, order = [None] * len(sources), range(len(sources))
+        parts: list[Any] = [None] * len(sources)
+        order: Sequence[int] = range(len(sources))
         if len(missing) < len(sources):
             uses = Uses(batch, tensors, sources, losses, tape)
             if uses.coupled is not None or not uses.missing.keys() <= set(missing):
@@ -300,7 +308,7 @@ class _Norms(Recipe):
         ]
         return [norms, *sums, *compared]
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         count = len(problem.source_names) if self.max_norm else 0
         norms, sums, compared = outputs[0], outputs[1 : 1 + count], outputs[1 + count :]
         if compared and not problem.repeatable:
@@ -310,6 +318,6 @@ class _Norms(Recipe):
         return (problem.structured(sums), norms) if self.max_norm else norms
 
 
-def _dtype(problem):
+def _dtype(problem: Problem) -> tf.DType:
     """What norms are computed in: half precision has no range for squares."""
     return tf.float64 if tf.float64 in problem.source_dtypes else tf.float32

@@ -122,7 +122,7 @@ def contribution(
     return Factors(*(tf.concat(parts, axis=1) for parts in zip(*factors, strict=True)))
 
 
-def _factors(use, cotangents, batch):
+def _factors(use: Use, cotangents: tf.Tensor, batch: int) -> list[tf.Tensor]:
     met = tf.cast(use.met, cotangents.dtype)
     if use.kind == TRANSPOSED:
         met, cotangents = patches(use, cotangents), met
@@ -132,7 +132,7 @@ def _factors(use, cotangents, batch):
     return pair[::-1] if use.kind == SWAPPED else pair
 
 
-def _built(use, cotangents, batch):
+def _built(use: Use, cotangents: tf.Tensor, batch: int) -> tf.Tensor:
     if use.kind == DEPTHWISE:
         *taps, channels, copies = use.shape
         seen = patches(use, tf.cast(use.met, cotangents.dtype))
@@ -153,7 +153,7 @@ def _built(use, cotangents, batch):
     return tf.reshape(tf.reduce_sum(cotangents, summed), [batch, -1])
 
 
-def _in_place(use, gradients):
+def _in_place(use: Use, gradients: tf.Tensor) -> tf.Tensor:
     """The gradients of a part of a variable as those of the whole variable, shape (batch, elements)."""
     if use.part is None:
         return gradients

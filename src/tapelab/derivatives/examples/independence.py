@@ -37,7 +37,7 @@ def coupling(problem: Problem, why: str, recording: Recording) -> tf.Tensor:
     factors = generator.uniform(0.5, 2.0, batch)
     cotangents = [generator.standard_normal(shape) for shape in problem.returned.shapes]
 
-    def products(scale):
+    def products(scale: np.ndarray) -> list[tf.Tensor]:
         scaled = [tf.constant((u.T * scale).T, output.dtype) for u, output in zip(cotangents, outputs, strict=True)]
         found = dense_gradient(tape, outputs, sources, scaled)
         return [tf.reshape(tf.cast(part, tf.float64), [batch, -1]) for part in found]
@@ -52,7 +52,7 @@ def coupling(problem: Problem, why: str, recording: Recording) -> tf.Tensor:
     return tf.reduce_max(tf.stack(found), axis=0)
 
 
-def _relative(problem, difference, scale, floor):
+def _relative(problem: Problem, difference: tf.Tensor, scale: tf.Tensor, floor: tf.Tensor) -> tf.Tensor:
     """For each example, its largest difference relative to a scale, both of shape (batch, elements).
 
     Rounding in an element is about that of its example's largest: there, and at the floor, it is allowed to be a
@@ -65,7 +65,7 @@ def _relative(problem, difference, scale, floor):
     return tf.maximum(tf.reduce_max(difference / scale, axis=1), 0)
 
 
-def _largest(tensor):
+def _largest(tensor: tf.Tensor) -> tf.Tensor:
     """The largest finite magnitude, 0 where there is none."""
     sizes = tf.where(tf.math.is_finite(tensor), tf.abs(tensor), 0)
     return tf.maximum(tf.cast(tf.reduce_max(sizes), tf.float64), 0)

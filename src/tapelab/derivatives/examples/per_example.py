@@ -14,7 +14,7 @@ from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe
+from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
@@ -71,7 +71,7 @@ class _PerExample(Recipe):
     memory_limit: int | None
     name = "per_example_gradients"
 
-    def plan(self, problem):
+    def plan(self, problem: Problem) -> "_Proved":
         batch = require_batch(problem)
         if problem.returned.shapes not in ([()], [batch]):
             raise ValueError(
@@ -92,7 +92,7 @@ class _PerExample(Recipe):
         )
         return _Proved("reverse", batch[0], chunk, needed, compared=compared)
 
-    def _is_to_compare(self, problem):
+    def _is_to_compare(self, problem: Problem) -> bool:
         """Whether losses are to be compared at every call; raises if nothing is known, and that does not help."""
         try:
             require_alone_as_in_batch(problem)
@@ -102,10 +102,10 @@ class _PerExample(Recipe):
             return True
         return False
 
-    def prefers_xla(self, problem, plan):
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         return problem.facts.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
 
-    def ways(self, problem, plan):
+    def ways(self, problem: Problem, plan: "_Proved") -> list[Way]:  # type: ignore[override]
         ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan), plan.chunk)
         if problem.repeatable:
             return ways
@@ -115,13 +115,13 @@ class _PerExample(Recipe):
         )
         return ways[1:]
 
-    def _compute(self, problem, plan, how, tensors):
+    def _compute(self, problem: Problem, plan: "_Proved", how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         before = [] if problem.repeatable else [tf.identity(source) for source in problem.sources(tensors)]
         losses, rows = rows_of_examples(problem, range(len(problem.source_names)), how, plan.chunk, tensors)
         outputs = [*rows, losses, *problem.evaluate(tensors)] if plan.compared else rows
         return [*outputs, changed(before, problem.sources(tensors))] if before else outputs
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         count = len(problem.source_names)
         if not problem.repeatable:
             *outputs, differs = outputs
@@ -159,7 +159,7 @@ def rows_of_examples(
     """
     data = tensors[problem.data_start :]
 
-    def row(index):
+    def row(index: int | tf.Tensor) -> list[tf.Tensor]:
         example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in data]
         tape, sources, (loss,) = recorded(problem, [*tensors[: problem.data_start], *example])
         _require_one_loss(problem, loss.shape)
@@ -173,7 +173,7 @@ def rows_of_examples(
     return losses, rows
 
 
-def _require_one_loss(problem, shape):
+def _require_one_loss(problem: Problem, shape: tf.TensorShape) -> None:
     """Raise unless a batch of one example gives one loss; a vector over the features can be as long as the batch."""
     if shape.is_fully_defined() and shape.num_elements() != 1:
         raise ValueError(

@@ -11,7 +11,7 @@ does not depend on any site. The backward pass of a custom gradient is walked as
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.examples.custom_gradients import by_linear_backward_pass
@@ -102,7 +102,7 @@ class Sites:
         """Whether a tensor depends on any site."""
         return self._examples.state(tensor) != fixed
 
-    def _begin(self, index, use):
+    def _begin(self, index: int, use: Use) -> None:
         examples, state = self._examples, self._examples.state(use.output)
         if state.kind == LOST:
             self.unfit.setdefault(index, f"examples meet in {state.why}")
@@ -115,12 +115,12 @@ class Sites:
             reference = use.output.ref()
             self._upstream[reference] = self._upstream.get(reference, frozenset()) | {reference}
 
-    def _in_blocks(self, tensor):
+    def _in_blocks(self, tensor: tf.Tensor) -> bool:
         """Whether the first axis of a tensor is a whole number of rows for each example."""
         shape = tensor.shape
         return bool(shape.is_fully_defined() and shape.rank and shape[0] and shape[0] % self.batch == 0)
 
-    def _follow(self, op):
+    def _follow(self, op: tf.Operation) -> None:
         """Note the state of an operation's outputs, and what they depend on."""
         if any(self.varies(tensor) for tensor in op.inputs):
             self._examples.follow(op)
@@ -128,13 +128,13 @@ class Sites:
             upstream = frozenset().union(*[self._upstream.get(tensor.ref(), frozenset()) for tensor in op.inputs])
             self._upstream.update((output.ref(), upstream) for output in op.outputs if self.varies(output))
 
-    def _why_not(self, loss):
+    def _why_not(self, loss: tf.Tensor) -> str | None:
         state = self._examples.state(loss)
         if state.kind == SUMMED or (self.batch == 1 and state.kind == APART):
             return None
         return state.why if state.kind == LOST else "the loss is no sum over examples"
 
-    def _sites(self, uses, operations):
+    def _sites(self, uses: Iterable[tuple[int, Use]], operations: Iterable[tf.Operation]) -> list[Site]:
         position = {op.name: number for number, op in enumerate(operations)}
         found: dict = {}
         for index, use in uses:
@@ -145,7 +145,7 @@ class Sites:
             site.uses.sort(key=lambda pair: position[pair[1].op.name])
         return sorted(found.values(), key=lambda site: site.order)
 
-    def _end(self, tensor, position):
+    def _end(self, tensor: tf.Tensor, position: Mapping[str, int]) -> tf.Tensor:
         """Follow a tensor to where it has been added to all that it is only added to: derivatives are the same."""
         while True:
             consumers = [op for op in tensor.consumers() if op.name in position]  # not those of a custom gradient

@@ -48,7 +48,7 @@ def survey(problem: Problem, size: int) -> Survey:
     """Trace the function for a number of examples. Raises Unproven if it raises anything for that many."""
     found = []
 
-    def trace(*tensors):
+    def trace(*tensors: tf.Tensor) -> tf.Tensor:
         with called_with(size):
             tape, sources, (losses,) = recorded(problem, tensors, persistent=True, opened=True)
         found.append(Uses(size, tensors, sources, losses, tape))
@@ -151,7 +151,9 @@ def over_chunks(
         # Each loop's body is a graph of its own, in which `run` finds its examples and no others.
         count = batch // chunk if not first else 1
 
-        def step(index, numbers, totals, first=first, size=size):
+        def step(
+            index: tf.Tensor, numbers: tf.TensorArray, totals: list[tf.Tensor], first: int = first, size: int = size
+        ) -> tuple[tf.Tensor, tf.TensorArray, list[tf.Tensor]]:
             start = first + index * size
             own, *more = run([tf.slice(t, [start, *[0] * (t.shape.rank - 1)], [size, *t.shape[1:]]) for t in tensors])
             return index + 1, numbers.write(index, own), [a + b for a, b in zip(totals, more, strict=True)]

@@ -109,7 +109,7 @@ class Uses:
         elif state.kind != LOST and not self.examples.in_rows(losses):
             self.coupled = "the losses are sums over examples"
 
-    def _followed(self, begun, tape):
+    def _followed(self, begun: Sequence[tf.Tensor], tape: tf.GradientTape) -> Examples:
         """The states of all tensors, where these are rows of the examples."""
         examples = Examples(self.batch, by_backward_pass(tape))
         for tensor in begun:
@@ -118,7 +118,7 @@ class Uses:
             examples.follow(op)
         return examples
 
-    def _from_one_state(self):
+    def _from_one_state(self) -> list[tf.Tensor]:
         """Results of uses that do not depend on the data, with as many rows as there are examples.
 
         A recurrent layer begins with a row of zeros for each example. The rows are the examples' if the losses then
@@ -178,7 +178,7 @@ def find_uses(graph: tf.Graph, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
     return uses, missing
 
 
-def _handed_on(op, position):
+def _handed_on(op: tf.Operation, position: int) -> list[tuple[tf.Tensor, int]]:
     """What an operation computes that is its input or parts of it, each in order: pairs of a tensor and its start.
 
     Empty if it computes anything else. A bias of a GRU is split into that of the inputs and that of the state.
@@ -201,7 +201,7 @@ def _handed_on(op, position):
     return list(zip(op.outputs, ends, strict=False))
 
 
-def _meets_zeros(use):
+def _meets_zeros(use: Use) -> bool:
     """Whether a product is with zeros, as the first state of a recurrent layer: it adds nothing to a gradient."""
     met = tf.get_static_value(use.met) if use.kind in (PRODUCT, SWAPPED) else None
     return met is not None and not met.any()
@@ -236,12 +236,12 @@ def positions_of(use: Use) -> int:
     return math.prod((use.met if use.kind == TRANSPOSED else use.output).shape[:-1])
 
 
-def _matrix(use):
+def _matrix(use: Use) -> tuple[int, int]:
     """The shape of the matrix that a variable is in a product."""
     return math.prod(use.shape[:-1]), use.shape[-1]
 
 
-def _sum(op, position, shape):
+def _sum(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
     if op.type == "BiasAdd" and (position != 1 or op.get_attr("data_format") != b"NHWC"):
         return None
     output = op.outputs[0]
@@ -250,21 +250,21 @@ def _sum(op, position, shape):
     return Use(SUM, op, position, output, op.inputs[1 - position], shape)
 
 
-def _product(op, position, shape):
+def _product(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
     first, second = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
     if position != 1 or len(shape) != 2 or op.get_attr(first):
         return None
     return Use(SWAPPED if op.get_attr(second) else PRODUCT, op, position, op.outputs[0], op.inputs[0], shape)
 
 
-def _convolution(op, position, shape):
+def _convolution(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
     images = op.inputs[0]
     if position != 1 or op.get_attr("data_format") != b"NHWC" or images.shape[-1] != shape[2]:
         return None
     return Use(FILTER, op, position, op.outputs[0], images, shape)
 
 
-def _transposed(op, position, shape):
+def _transposed(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
     """A transposed convolution computes what a convolution's gradient by its images is."""
     upstream = op.inputs[2]
     if position != 1 or op.get_attr("data_format") != b"NHWC" or op.outputs[0].shape[-1] != shape[2]:
@@ -272,13 +272,13 @@ def _transposed(op, position, shape):
     return Use(TRANSPOSED, op, position, op.outputs[0], upstream, shape)
 
 
-def _depthwise(op, position, shape):
+def _depthwise(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
     if position != 1 or op.get_attr("data_format") != b"NHWC":
         return None
     return Use(DEPTHWISE, op, position, op.outputs[0], op.inputs[0], shape)
 
 
-def _lookup(op, position, shape):
+def _lookup(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
     return Use(LOOKUP, op, position, op.outputs[0], op.inputs[1], shape) if position == 0 else None
 
 

@@ -1,9 +1,11 @@
 """Whether a loss's Hessian is less work by per-example factors (`factors`) than by a pass for each weight."""
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.examples.source_sites import Sites, find_factors, inputs_of, is_plain, units_of
+from tapelab.derivatives.examples.variable_uses import Use
 from tapelab.derivatives.first_order import with_calls_opened
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.process.tensorflow import tf
@@ -36,7 +38,7 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
         return None, f"the sources are {', '.join(sorted(dtype.name for dtype in dtypes))}"
     found = []
 
-    def trace(*tensors):
+    def trace(*tensors: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(problem.sources(tensors))
             (loss,) = with_calls_opened(problem, tensors)
@@ -50,21 +52,24 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
     return found[-1]
 
 
-def _best(problem, loss, sources, tape):
+def _best(
+    problem: Problem, loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable], tape: tf.GradientTape
+) -> tuple[Factoring | None, str]:
     """Take the number of examples with which the Hessian is the least work."""
     uses, missing = find_factors(loss, sources)
     fit = [index for index in range(len(sources)) if index not in missing]
     if not fit:
-        index, reason = next(iter(missing.items()))
-        return None, f"{problem.source_names[index]} is used where there is no rule: {reason}"
-    best, why = (0.0, None), "a pass for each weight is less work"
+        index, no_rule = next(iter(missing.items()))
+        return None, f"{problem.source_names[index]} is used where there is no rule: {no_rule}"
+    best: tuple[float, Factoring | None] = (0.0, None)
+    why = "a pass for each weight is less work"
     outputs = [use.output.shape for index in fit for use in uses[index]]
     batches = sorted({shape[0] for shape in outputs if shape.rank and shape[0] is not None})
     if 0 in batches:
         return None, "there is no example"
     for batch in batches:
         sites, chosen, reason = _settled(problem, loss, uses, fit, batch, tape)
-        if not chosen:
+        if sites is None or not chosen:
             why = reason or why
             continue
         saved = _work_saved(problem, sites, chosen)
@@ -74,9 +79,12 @@ def _best(problem, loss, sources, tape):
     return best[1], why
 
 
-def _settled(problem, loss, uses, fit, batch, tape):
+def _settled(
+    problem: Problem, loss: tf.Tensor, uses: list[list[Use]], fit: Sequence[int], batch: int, tape: tf.GradientTape
+) -> tuple[Sites | None, tuple[int, ...], str | None]:
     """Drop the sources that do not fit, or that have more units than elements, until all do."""
-    chosen, reason, sizes = list(fit), None, problem.source_sizes
+    chosen, sizes = list(fit), problem.source_sizes
+    reason: str | None = None
     while chosen:
         sites = Sites(loss, uses, chosen, batch, tape)
         if sites.coupled:
@@ -96,7 +104,7 @@ def _settled(problem, loss, uses, fit, batch, tape):
     return sites, tuple(chosen), reason
 
 
-def _in_order(sites, chosen, count):
+def _in_order(sites: Sites, chosen: Sequence[int], count: int) -> bool:
     """Whether every block is computed from the row of its first source, as without factors.
 
     With a gradient that is not the function's own, a matrix of second derivatives need not be symmetric.
@@ -107,9 +115,9 @@ def _in_order(sites, chosen, count):
     return rising and len(set(order)) == len(order) and list(chosen) == list(range(count - len(chosen), count))
 
 
-def _work_saved(problem, sites, chosen):
+def _work_saved(problem: Problem, sites: Sites, chosen: Sequence[int]) -> float:
     """How much less work factors are than a pass for each element: multiplications and additions, about."""
-    sizes, batch, passes = problem.source_sizes, sites.batch, 0
+    sizes, batch, passes = problem.source_sizes, sites.batch, 0.0
     for site in sites.sites:
         passes += sum(6 * batch * (site.size // units_of(use)) * sizes[index] for index, use in site.uses) / 2
     work = passes * sum(site.size for site in sites.sites)
@@ -125,7 +133,7 @@ def _work_saved(problem, sites, chosen):
     return passes * sum(sizes[index] for index in chosen) - work
 
 
-def _largest(sites, sizes):
+def _largest(sites: Sites, sizes: Sequence[int]) -> int:
     """Elements of the largest tensor on the way to a block, beside the block itself."""
     found = [0]
     for number, first in enumerate(sites.sites):

@@ -16,7 +16,7 @@ A layer that is used at T positions has T times its units; the sums then run ove
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives import costs
@@ -30,7 +30,7 @@ from tapelab.derivatives.examples.source_sites import (
     is_plain,
     units_of,
 )
-from tapelab.derivatives.examples.variable_uses import FILTER, SUM, SWAPPED
+from tapelab.derivatives.examples.variable_uses import FILTER, SUM, SWAPPED, Use
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring
 from tapelab.derivatives.jacobians.jacobian import reverse_rows
@@ -85,28 +85,37 @@ def factored_blocks(
     return blocks
 
 
-def _can_join(sites):
+def _can_join(sites: Sequence[Site]) -> bool:
     """Whether every site is plain, and the sources enter one after the other, each once."""
     order = [index for site in sites for index, _ in site.uses]
     return order == list(range(len(order))) and all(map(is_plain, sites))
 
 
-def _flat(gradient, like):
+def _flat(gradient: tf.Tensor | None, like: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.zeros_like(like) if gradient is None else gradient, [-1])
 
 
-def _moves(use, sites):
+def _moves(use: Use, sites: Sites) -> bool:
     """Whether what a use meets is moved by what enters at other sites, and matters."""
     return not is_offset(use) and sites.varies(use.met)
 
 
-def _pairs_of(site, sites, number, tape, deltas, behind, how, chunk):
+def _pairs_of(
+    site: Site,
+    sites: Sites,
+    number: int,
+    tape: tf.GradientTape,
+    deltas: Sequence[tf.Tensor],
+    behind: dict[Hashable, tf.Tensor],
+    how: str,
+    chunk: int,
+) -> "list[_Pair]":
     """Return the `_Pair` of a site with itself and with each later site."""
     batch, later = sites.batch, sites.sites[number:]
     reached = {r: g for r, g in behind.items() if any(sites.reaches(site, u.met) for u in _meeting(later, r))}
     wanted = [*[other.output for other in later], *reached.values()]
 
-    def unit(index):
+    def unit(index: int | tf.Tensor) -> list[tf.Tensor]:
         seed = tf.one_hot(index, site.size, dtype=deltas[number].dtype)
         return dense_gradient(tape, deltas[number], wanted, tf.tile(seed, [batch]))
 
@@ -119,7 +128,7 @@ def _pairs_of(site, sites, number, tape, deltas, behind, how, chunk):
     ]
 
 
-def _meeting(sites, reference):
+def _meeting(sites: Sequence[Site], reference: Hashable) -> list[Use]:
     return [use for site in sites for _, use in site.uses if use.met.ref() == reference]
 
 
@@ -139,14 +148,14 @@ class _Pair(NamedTuple):
     jacobians: dict
 
 
-def _add(blocks, i, j, block):
+def _add(blocks: Blocks, i: int, j: int, block: tf.Tensor) -> None:
     """Add a part of the block of two sources; below the diagonal, as its transpose above it."""
     if i > j:
         i, j, block = j, i, tf.transpose(block)
     blocks[i, j] = blocks[i, j] + block if (i, j) in blocks else block
 
 
-def _spread(pair, i, j, block, blocks):
+def _spread(pair: _Pair, i: int, j: int, block: tf.Tensor, blocks: Blocks) -> None:
     """Add a part that stands for its mirror image as well, unless that is computed on its own."""
     if pair.rows is pair.columns:
         if i <= j:
@@ -160,12 +169,12 @@ def _spread(pair, i, j, block, blocks):
 # Plain sites: z = a W + b, one row for each example.
 
 
-def _matrix(pairs, batch, n):
+def _matrix(pairs: Sequence[list[_Pair]], batch: int, n: int) -> tf.Tensor:
     """Put the whole matrix together from strips of rows, each with the mirror image of what is above the diagonal.
 
     A strip is begun when the one before it is complete: beside the strips and the matrix, little exists at a time.
     """
-    strips = []
+    strips: list[tf.Tensor] = []
     for own in pairs:
         above, site = len(strips), own[0].rows
         most = max(costs.STRIP, n * n // costs.STRIP_SHARE) // (n * site.size)
@@ -181,7 +190,7 @@ def _matrix(pairs, batch, n):
     return tf.concat(strips, 0)
 
 
-def _plain_product(pair, batch, span=slice(None)):
+def _plain_product(pair: _Pair, batch: int, span: slice = slice(None)) -> tf.Tensor:
     """Return a pair's rows of these inputs, shape (inputs of the first, its units, inputs of the second, units)."""
     dtype = pair.second.dtype
     rows, columns = ([_inputs(use, batch, dtype) for _, use in site.uses] for site in (pair.rows, pair.columns))
@@ -201,7 +210,7 @@ def _plain_product(pair, batch, span=slice(None)):
     return block
 
 
-def _plain_blocks(pair, batch, blocks):
+def _plain_blocks(pair: _Pair, batch: int, blocks: Blocks) -> None:
     block, start = _plain_product(pair, batch), 0
     for i, row in pair.rows.uses:
         end = start + _width(row)
@@ -213,12 +222,12 @@ def _plain_blocks(pair, batch, blocks):
         start = end
 
 
-def _width(use):
+def _width(use: Use) -> int:
     """How many inputs a plain use's source has for each unit."""
     return 1 if use.kind == SUM else math.prod(use.shape[:-1])
 
 
-def _inputs(use, batch, dtype):
+def _inputs(use: Use, batch: int, dtype: tf.DType) -> tf.Tensor:
     """What a plain use's source is multiplied with, shape (batch, inputs)."""
     return tf.ones([batch, 1], dtype) if use.kind == SUM else _rows(use, tf.reshape(use.met, [batch, -1]))[:, 0]
 
@@ -226,7 +235,7 @@ def _inputs(use, batch, dtype):
 # All other sites: a gradient for each unit and example is built.
 
 
-def _general_blocks(pair, batch, blocks):
+def _general_blocks(pair: _Pair, batch: int, blocks: Blocks) -> None:
     for j, column in pair.columns.uses:
         built = _pulled(column, _met(column, batch), pair.second, pair.columns.size)
         moved = pair.jacobians.get(column.met.ref())
@@ -237,7 +246,7 @@ def _general_blocks(pair, batch, blocks):
                 _spread(pair, i, j, _summed(row, _met(row, batch), built), blocks)
 
 
-def _met(use, batch):
+def _met(use: Use, batch: int) -> tf.Tensor | None:
     """What a use meets, shape (batch, elements); None for an offset."""
     if is_offset(use):
         return None
@@ -245,7 +254,7 @@ def _met(use, batch):
     return tf.reshape(met, [batch, -1])
 
 
-def _spread_out(use, jacobian):
+def _spread_out(use: Use, jacobian: tf.Tensor) -> tf.Tensor:
     """Broadcast the derivatives of what a factor meets as the operation does; shape (units, batch, elements)."""
     if use.kind != SUM:
         return jacobian
@@ -254,7 +263,7 @@ def _spread_out(use, jacobian):
     return tf.reshape(tf.broadcast_to(shaped, [units, *use.output.shape]), [units, batch, -1])
 
 
-def _rows(use, flat):
+def _rows(use: Use, flat: tf.Tensor) -> tf.Tensor:
     """Give what a product or convolution meets, (..., elements), its positions: (..., T, inputs)."""
     lead = flat.shape[:-1]
     if use.kind == FILTER:
@@ -263,7 +272,7 @@ def _rows(use, flat):
     return tf.reshape(flat, [*lead, -1, use.met.shape[-1]])
 
 
-def _pulled(use, met, cotangents, size):
+def _pulled(use: Use, met: tf.Tensor | None, cotangents: tf.Tensor, size: int) -> tf.Tensor:
     """Return what cotangents (..., batch, units) give a source in each example: (..., batch, elements)."""
     lead = cotangents.shape[:-1]
     if use.kind == SUM:
@@ -280,7 +289,7 @@ def _pulled(use, met, cotangents, size):
     return tf.reshape(found, [*found.shape[:-2], -1])
 
 
-def _summed(use, met, cotangents):
+def _summed(use: Use, met: tf.Tensor | None, cotangents: tf.Tensor) -> tf.Tensor:
     """Return what cotangents (units, batch, columns) give a source in all examples: (elements, columns)."""
     _, batch, columns = cotangents.shape
     if use.kind == SUM:
@@ -292,11 +301,11 @@ def _summed(use, met, cotangents):
     return tf.reshape(found, [-1, columns])
 
 
-def _sign(use):
+def _sign(use: Use) -> int:
     return -1 if use.op.type == "Sub" and use.position == 1 else 1
 
 
-def _without_broadcast(use, found):
+def _without_broadcast(use: Use, found: tf.Tensor) -> tf.Tensor:
     """Sum (..., units) over the units that an elementwise use's source was broadcast to: (..., elements)."""
     output, lead = use.output.shape, found.shape[:-1]
     shape = use.shape[1:] if len(use.shape) == output.rank else use.shape

@@ -8,18 +8,18 @@ from typing import Any, Unpack
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring, survey
-from tapelab.derivatives.hessians.factors import factored_blocks
+from tapelab.derivatives.hessians.factors import Blocks, factored_blocks
 from tapelab.derivatives.jacobians.jacobian import offsets_of, reverse_rows
 from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
-from tapelab.derivatives.machinery.arguments.structures import LEAF
+from tapelab.derivatives.machinery.arguments.structures import LEAF, Description
 from tapelab.derivatives.machinery.errors import MemoryLimitError
 from tapelab.derivatives.machinery.failures import line_of
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import OnePass, Recipe
+from tapelab.derivatives.machinery.recipe import OnePass, Recipe, Way
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
@@ -119,7 +119,7 @@ def hessian_products(
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         sources, gradients = gradient_under(outer, problem, tensors)
 
-    def product(vector):
+    def product(vector: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
         return dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
 
@@ -149,32 +149,32 @@ class _HVP(OnePass):
     label = mode = "reverse over reverse"
     vector = "vector"
 
-    def __init__(self, packed):
+    def __init__(self, packed: bool):
         self.packed = packed
 
-    def check(self, problem):
+    def check(self, problem: Problem) -> None:
         require_scalar(problem)
         require_second_order(problem)
         note_given_gradients(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
 
-    def gains_from_xla(self, problem):
+    def gains_from_xla(self, problem: Problem) -> bool:
         return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.facts.operations)
 
-    def vector_like(self, problem):
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         if self.packed:
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
 
-    def compute(self, problem, tensors):
+    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         vector = problem.vector(tensors)
         if self.packed:
             vector = split(vector[0], problem.source_shapes)
         product = hessian_products(problem, tensors)(vector)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         return outputs[0] if self.packed else problem.structured(outputs)
 
 
@@ -193,7 +193,7 @@ class _Hessian(Recipe):
     memory_limit: int | None
     name = "hessian"
 
-    def plan(self, problem):
+    def plan(self, problem: Problem) -> _Surveyed:
         require_scalar(problem)
         require_second_order(problem)
         note_given_gradients(problem)
@@ -214,7 +214,7 @@ class _Hessian(Recipe):
         problem.remarks.append(f"by per-example factors: {why}")
         return _Surveyed("reverse over reverse", largest, chunk, needed, rows=chunk)
 
-    def _rows_at_once(self, problem, rows, extra=0):
+    def _rows_at_once(self, problem: Problem, rows: int, extra: int = 0) -> tuple[int, int]:
         """Return how many rows to compute at once, and how many bytes the whole takes."""
         sizes = problem.source_sizes
         n, item = sum(sizes), max(dtype.size for dtype in problem.source_dtypes)
@@ -236,10 +236,10 @@ class _Hessian(Recipe):
             limit=self.memory_limit,
         )
 
-    def prefers_xla(self, problem, plan):
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.facts.operations & LOOPS
 
-    def ways(self, problem, plan):
+    def ways(self, problem: Problem, plan: _Surveyed) -> list[Way]:  # type: ignore[override]
         rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)
         if plan.factoring is None:
             return rows
@@ -248,14 +248,16 @@ class _Hessian(Recipe):
         label = f"by per-example factors: {units} directions instead of {sum(sizes[index] for index in chosen)}"
         if left := [size for index, size in enumerate(sizes) if index not in chosen]:
             label += f", and {counted(sum(left), 'row')} of {len(left)} of {counted(len(sizes), 'source')}"
-        factors = row_ways(label, partial(self._by_factors, problem, plan), plan.chunk)
+        factors = row_ways(label, partial(self._by_factors, problem, plan.factoring, plan.chunk), plan.chunk)
         return [*[way._replace(passes=units + sum(left)) for way in factors if not way.eager], *rows]
 
-    def _by_factors(self, problem, plan, how, tensors):
-        blocks = factored_blocks(problem, plan.factoring, self.packed, plan.chunk, how, tensors)
+    def _by_factors(
+        self, problem: Problem, factoring: Factoring, chunk: int, how: str, tensors: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        blocks = factored_blocks(problem, factoring, self.packed, chunk, how, tensors)
         return self._assembled(problem, blocks)
 
-    def _by_rows(self, problem, chunk, how, tensors):
+    def _by_rows(self, problem: Problem, chunk: int, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             sources, gradients = gradient_under(outer, problem, tensors)
         sizes, specs = problem.source_sizes, problem.source_specs
@@ -269,7 +271,7 @@ class _Hessian(Recipe):
                 blocks[i, j] = tf.reshape(row, [sizes[i], sizes[j]])
         return self._assembled(problem, blocks)
 
-    def _assembled(self, problem, blocks):
+    def _assembled(self, problem: Problem, blocks: Blocks) -> list[tf.Tensor]:
         """Put the blocks on and above the diagonal, and the mirror images of those above it, where they belong."""
         specs, every = problem.source_specs, sorted({i for i, _ in blocks})
         for i, j in [pair for pair in blocks if pair[0] != pair[1]]:
@@ -278,7 +280,7 @@ class _Hessian(Recipe):
             return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
         return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         if self.packed:
             return outputs[0]
         count = len(problem.source_names)

@@ -1,14 +1,14 @@
 """The Jacobian of each example of a batch, and the check that examples do not depend on each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Unpack
+from typing import Any, Unpack
 
 from tapelab.derivatives.examples.chunks import data_by_example
 from tapelab.derivatives.examples.independence import coupling, require_uncoupled, why_unproved
-from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.first_order import Recording, dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
     MODES,
     JacobianRecipe,
@@ -20,6 +20,8 @@ from tapelab.derivatives.jacobians.jacobian import (
 )
 from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_common_batch, require_one_of
+from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Way
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
@@ -78,13 +80,13 @@ class _BatchJacobian(JacobianRecipe):
     advice = "jvp or vjp, which never build the matrices, or a smaller batch"
     check_independence: bool
 
-    def batch(self, problem):
+    def batch(self, problem: Problem) -> int:
         return require_common_batch(problem, "For anything else use jacobian")
 
-    def prefers_xla(self, problem, plan):
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         return plan.mode == "reverse" and not problem.facts.operations & LOOPS
 
-    def ways(self, problem, plan):
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         ways = super().ways(problem, plan)
         shared = all(shape[:1] != problem.source_shapes[0][:1] for shape in problem.data_shapes)
         whole = not self.chunk_size and plan.chunk == plan.passes
@@ -93,7 +95,7 @@ class _BatchJacobian(JacobianRecipe):
             ways.insert(0, Way("reverse mode, examples, vectorised", examples, shortcut=True, chunk=plan.passes))
         return ways
 
-    def _is_the_same_alone(self, problem):
+    def _is_the_same_alone(self, problem: Problem) -> bool:
         """Whether a batch of one gives what the example has in the whole batch, as far as that is to be checked."""
         if not self.check_independence or self._why_unproved(problem) is not None:
             return False
@@ -103,11 +105,11 @@ class _BatchJacobian(JacobianRecipe):
             return False
         return True
 
-    def _why_unproved(self, problem):
+    def _why_unproved(self, problem: Problem) -> str | None:
         custom = "a custom gradient, whose backward pass is not looked at" if problem.custom_gradients else None
         return why_unproved(problem) or custom
 
-    def compute(self, problem, plan, how, tensors):
+    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Compute (batch, result's elements, source's elements) for each result and source, and shape them."""
         method = self._forward if plan.mode == "forward" else self._reverse
         recording, jacobians = method(problem, problem.source_shapes[0][0], tensors, chunk=plan.chunk, how=how)
@@ -115,20 +117,20 @@ class _BatchJacobian(JacobianRecipe):
         why = self._why_unproved(problem) if self.check_independence else None
         return flat if why is None else [*flat, coupling(problem, why, recording)]
 
-    def _shaped(self, problem, jacobians):
+    def _shaped(self, problem: Problem, jacobians: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         return [
             tf.reshape(jacobian, [*shape, *source[1:]])
             for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 
-    def _by_examples(self, problem, tensors):
+    def _by_examples(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
         specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in problem.source_specs]
         shapes = [(1, *shape[1:]) for shape in problem.returned.shapes]
         batch = problem.source_shapes[0][0]
 
-        def example(index):
+        def example(index: int | tf.Tensor) -> list[tf.Tensor]:
             own = [tf.gather(tensor, [index]) for tensor in tensors[: problem.data_start]]
             tape, sources, outputs = recorded(problem, [*own, *tensors[problem.data_start :]], persistent=True)
             if [tuple(output.shape) for output in outputs] != shapes:
@@ -140,12 +142,14 @@ class _BatchJacobian(JacobianRecipe):
         flat = map_rows(example, [tf.TensorSpec(pair) for pair in product(rows, columns)], batch, VECTORIZED)
         return self._shaped(problem, [flat[i : i + len(specs)] for i in range(0, len(flat), len(specs))])
 
-    def _reverse(self, problem, batch, tensors, *, chunk, how):
+    def _reverse(
+        self, problem: Problem, batch: int, tensors: Sequence[tf.Tensor], *, chunk: int | None, how: str
+    ) -> tuple[Recording, list[list[tf.Tensor]]]:
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
         jacobians = []
         for output, rows in zip(outputs, per_example(problem.output_sizes, batch), strict=True):
 
-            def row(index, output=output, rows=rows):
+            def row(index: int | tf.Tensor, output: tf.Tensor = output, rows: int = rows) -> list[tf.Tensor]:
                 seed = tf.broadcast_to(tf.one_hot(index, rows, dtype=output.dtype), [batch, rows])
                 return dense_gradient(tape, output, sources, tf.reshape(seed, output.shape))
 
@@ -153,12 +157,14 @@ class _BatchJacobian(JacobianRecipe):
             jacobians.append([_examples_first(part, rows, batch) for part in stacked])
         return (tape, sources, outputs), jacobians
 
-    def _forward(self, problem, batch, tensors, *, chunk, how):
+    def _forward(
+        self, problem: Problem, batch: int, tensors: Sequence[tf.Tensor], *, chunk: int | None, how: str
+    ) -> tuple[Recording, list[list[tf.Tensor]]]:
         columns = per_example(problem.source_sizes, batch)
         offsets = offsets_of(columns)
         shapes = [shape[1:] for shape in problem.source_shapes]
 
-        def tangents(index):
+        def tangents(index: int | tf.Tensor) -> list[tf.Tensor]:
             units = unit_tangents(index, shapes, problem.source_dtypes, offsets)
             return [tf.broadcast_to(unit, shape) for unit, shape in zip(units, problem.source_shapes, strict=True)]
 
@@ -171,7 +177,7 @@ class _BatchJacobian(JacobianRecipe):
             for column, rows in zip(stacked, per_example(problem.output_sizes, batch), strict=True)
         ]
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         count = len(problem.returned.names) * len(problem.source_names)
         if len(outputs) > count:
             advice = "use jacobian for all of it, or check_independence=False for its sum over a batch axis"
@@ -179,6 +185,6 @@ class _BatchJacobian(JacobianRecipe):
         return super().result(problem, outputs[:count])
 
 
-def _examples_first(rows, count, batch):
+def _examples_first(rows: tf.Tensor, count: int, batch: int) -> tf.Tensor:
     """(count, batch, *shape) to (batch, count, elements)."""
     return tf.transpose(tf.reshape(rows, [count, batch, rows.shape.num_elements() // max(count * batch, 1)]), [1, 0, 2])

@@ -80,7 +80,7 @@ def reverse_rows(
     """
     size = target.shape.num_elements()
 
-    def row(index):
+    def row(index: int | tf.Tensor) -> list[tf.Tensor]:
         seed = tf.reshape(tf.one_hot(index, size, dtype=target.dtype), target.shape)
         return dense_gradient(tape, target, sources, seed)
 
@@ -179,11 +179,11 @@ class _Jacobian(JacobianRecipe):
     name = "jacobian"
     advice = "jvp or vjp, which never build the matrix, or fewer sources"
 
-    def prefers_xla(self, problem, plan):
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
         return plan.mode == "reverse" and elements <= costs.XLA_JACOBIAN and not problem.facts.operations & LOOPS
 
-    def compute(self, problem, plan, how, tensors):
+    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)
         return [
             tf.reshape(jacobian, [*shape, *source])
@@ -191,15 +191,19 @@ class _Jacobian(JacobianRecipe):
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 
-    def _reverse(self, problem, chunk, how, tensors):
+    def _reverse(
+        self, problem: Problem, chunk: int | None, how: str, tensors: Sequence[tf.Tensor]
+    ) -> list[list[tf.Tensor]]:
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
         return [reverse_rows(tape, output, sources, problem.source_specs, how, chunk) for output in outputs]
 
-    def _forward(self, problem, chunk, how, tensors):
+    def _forward(
+        self, problem: Problem, chunk: int | None, how: str, tensors: Sequence[tf.Tensor]
+    ) -> list[list[tf.Tensor]]:
         sizes, dtypes = problem.source_sizes, problem.source_dtypes
         offsets = offsets_of(sizes)
 
-        def tangents(index):
+        def tangents(index: int | tf.Tensor) -> list[tf.Tensor]:
             return unit_tangents(index, problem.source_shapes, dtypes, offsets)
 
         _, columns = forward_rows(problem, tensors, tangents, sum(sizes), how, chunk)

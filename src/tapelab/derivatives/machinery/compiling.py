@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from tapelab import process
 from tapelab.derivatives import costs
@@ -14,7 +15,7 @@ from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, 
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
+from tapelab.derivatives.machinery.recipe import Recipe, Way, apart, with_value
 from tapelab.derivatives.private import derivatives_wanted, direct_call
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
@@ -45,7 +46,7 @@ class Compiler:
         self._recipe, self._warnings, self._compile, self._return_value = recipe, warnings, compile, return_value
         self._programs = 0
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_programs": 0}
 
     def first_that_works(
@@ -58,7 +59,7 @@ class Compiler:
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
-                entry, outputs = self._try(problem, way, xla, tensors)
+                entry, outputs = self._try(problem, plan, way, xla, tensors)
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
@@ -94,7 +95,7 @@ class Compiler:
             'Use compile="auto", which finds a way that works'
         ) from first_error
 
-    def _ways(self, problem, plan):
+    def _ways(self, problem: Problem, plan: Plan) -> list[tuple[Way, bool | None]]:
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
         ways = self._recipe.ways(problem, plan)
         if self._return_value:
@@ -123,20 +124,22 @@ class Compiler:
             xla = []
         return [*[(way, True) for way in xla], *plain, (eager, None)]
 
-    def _try(self, problem, way, xla, tensors):
-        """Compile a way and run it. Returns the `Entry`, but for its plan, and the outputs."""
+    def _try(
+        self, problem: Problem, plan: Plan, way: Way, xla: bool | None, tensors: Sequence[tf.Tensor]
+    ) -> tuple[Entry, list[tf.Tensor]]:
+        """Compile a way and run it. Returns the `Entry`, with the plan as it was, and the outputs."""
         if way.eager:
 
-            def run(tensors):
+            def run(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
                 return way.compute(problem.apart(tensors))
 
-            return Entry(problem, None, run), run(tensors)
+            return Entry(problem, plan, run), run(tensors)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         recorded = derivatives_wanted(tensors)
 
-        checked = []
+        checked: list[bool] = []
 
-        def program(*tensors):
+        def program(*tensors: tf.Tensor) -> Any:
             outputs = way.compute(tensors)
             wrong = out_of_range(tf.compat.v1.get_default_graph()) if xla else None
             checked[:] = [wrong is not None]
@@ -145,8 +148,8 @@ class Compiler:
         with _quiet(xla):
             compiled = tf.function(program, autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
-            loops = problem.facts.operations | {operation.type for operation in concrete.graph.get_operations()}
-            loops = not LOOPS.isdisjoint(loops)
+            operations = problem.facts.operations | {op.type for op in concrete.graph.get_operations()}
+            loops = not LOOPS.isdisjoint(operations)
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
@@ -154,6 +157,10 @@ class Compiler:
                 if self._compile == "auto":
                     raise WrongKernelError(why)
                 problem.note(why)
+            if xla and (why := problem.facts.unchecked_index):
+                if self._compile == "auto":
+                    raise WrongKernelError(why)
+                problem.doubts.append(why)
             if xla:
                 Compiler.all_programs += 1
                 self._programs += 1
@@ -174,10 +181,10 @@ class Compiler:
             # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
             bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
             return Entry(
-                problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
+                problem, plan, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
 
-    def _warn_of_doubts(self, problem):
+    def _warn_of_doubts(self, problem: Problem) -> None:
         doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]
         if why := problem.cure.why_not(Needs.SECOND, ()):
             doubts.append(f"is right, but a derivative of it would not be: {why}")
@@ -185,10 +192,12 @@ class Compiler:
             self._warnings.once(doubt, doubt)
 
 
-def _of_right_indices(name, run):
+def _of_right_indices(
+    name: str, run: Callable[[Sequence[tf.Tensor]], Any]
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """Raise ValueError where the last of what a program returns says that an index was out of range."""
 
-    def checked(tensors):
+    def checked(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         outputs, wrong = run(tensors)
         message = f"{name}: an index is out of range, in tf.gather or its like"
         if tf.is_symbolic_tensor(wrong):
@@ -201,7 +210,7 @@ def _of_right_indices(name, run):
 
 
 @contextlib.contextmanager
-def _quiet(xla):
+def _quiet(xla: bool | None) -> Iterator[None]:
     """Hold back what TensorFlow logs about operations that a way does not support: the caller is told in one line."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(process.quiet_logger("CRITICAL"))
@@ -210,7 +219,7 @@ def _quiet(xla):
         yield
 
 
-def _first_line(error):
+def _first_line(error: Exception) -> str:
     if isinstance(error, _NotForATapeError):
         return str(error)
     if told := vectorised_loop(error):

@@ -22,7 +22,7 @@ class Recent:
         self._kept: dict[Hashable, list] = {}  # lists of when an entry was used last, and the entry
         self._clock = itertools.count()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._kept)
 
     def recall(self, key: Hashable) -> "Entry | None":
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     """
 
     problem: Problem
-    plan: Plan | None
+    plan: Plan
     run: Callable
     outside: Outside | None = None
     graph: Callable | None = None

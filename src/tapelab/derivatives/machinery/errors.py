@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from typing import Any
 
 from tapelab.graphs.libraries import is_library
 
@@ -53,7 +54,7 @@ class Warnings:
         self._name = name
         self._told: set[str] = set()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_told": set()}
 
     def once(self, thing: str, message: str, category: type[Warning] = FallbackWarning) -> None:

@@ -54,7 +54,7 @@ def explained(name: str, error: Exception, graph: Callable[[], tf.Graph], compil
     return told
 
 
-def _told(name, error, graph, compiled_loops):
+def _told(name: str, error: Exception, graph: Callable[[], tf.Graph], compiled_loops: bool) -> Exception | None:
     if why := singular(error, graph):
         return SingularMatrixError(f"{name}: {why}")
     if missing := lacks_a_gradient(error):
@@ -108,7 +108,7 @@ def line_of(operation: str, graph: Callable[[], tf.Graph]) -> str:
     return place(found).removeprefix(operation) if found is not None else ""
 
 
-def _traced(graph):
+def _traced(graph: Callable[[], tf.Graph] | None) -> list[tf.Operation]:
     """The operations of a function, as far as it can be traced."""
     if graph is None:
         return []

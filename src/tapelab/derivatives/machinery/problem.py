@@ -9,14 +9,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
-from tapelab.derivatives.machinery.arguments.sources import require_differentiable
-from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
+from tapelab.derivatives.machinery.arguments.sources import Sources, require_differentiable
+from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.failures import explained
 from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
+from tapelab.derivatives.wrong.kernels import unchecked_index
 from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import tf
@@ -68,6 +69,7 @@ class Facts:
         custom_places: the operations whose gradients were given with `tf.custom_gradient` or an override, each with its
             line.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
+        unchecked_index: what `kernels.unchecked_index` says of it.
     """
 
     traceable: bool = True
@@ -77,6 +79,7 @@ class Facts:
     gaps: Mapping[Needs, str] = dataclasses.field(default_factory=dict)
     custom_places: tuple[str, ...] = ()
     largest: int = 0
+    unchecked_index: str | None = None
 
 
 class Problem:
@@ -102,12 +105,24 @@ class Problem:
         layout: for a sparse matrix, where its entries are and how they are found; set by its recipe.
     """
 
-    def __init__(self, name, f, sources, taken, rest, tensors, *, vector_size=0):
+    def __init__(
+        self,
+        name: str,
+        f: Callable[..., Any],
+        sources: Sources,
+        taken: Description | None,
+        rest: Description,
+        tensors: Sequence[tf.Tensor],
+        *,
+        vector_size: int = 0,
+    ):
         self.name = name
         self.vector_size = vector_size
         self._f = f
         self._sources = sources
         self._rest = rest
+        self.source_names: list[str]
+        self.source_description: Any
         if sources.variables is None:
             self.source_description = taken
             label = f"argument {sources.positions[0]}" if sources.single else "argnums"
@@ -127,9 +142,9 @@ class Problem:
         largest = (math.prod(shape) * of.size for shape, of in zip(self.source_shapes, self.source_dtypes, strict=True))
         self.facts = Facts(largest=max(largest))
         self.returned = Returned([], [], [], [])
-        self.doubts = []
-        self.remarks = []
-        self.notes = []
+        self.doubts: list[str] = []
+        self.remarks: list[str] = []
+        self.notes: list[str] = []
         self.cure = Cure()
         self.layout: Any = None
         self.transposed = False  # whether products with cotangents were transposed, as if they were linear in these
@@ -185,7 +200,7 @@ class Problem:
         args, kwargs = unflatten(self._rest, leaves)
         if self._sources.variables is None:
             args = self._sources.put(taken, args)
-        outputs = []
+        outputs: list[Any] = []
         with self.cure.applied(), stateless_scope_unchanged(self.name):
             result = self._f(*args, **kwargs)
         self.output_description = flatten(result, outputs, numbers=True)
@@ -245,12 +260,12 @@ class Problem:
                     "it out of what the function returns, or cast what it is computed from"
                 )
 
-    def _trace(self):
+    def _trace(self) -> Exception | None:
         """Observe the function in a graph. Returns the exception if that is not possible, otherwise None."""
 
-        ends = []
+        ends: list[tf.Tensor] = []
 
-        def trace(*tensors):
+        def trace(*tensors: tf.Tensor) -> list[tf.Tensor]:
             ends[:] = self._observe(tensors)
             return []
 
@@ -263,7 +278,7 @@ class Problem:
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
 
-    def _facts(self, graph, ends):
+    def _facts(self, graph: tf.Graph, ends: Sequence[tf.Tensor]) -> Facts:
         """Return what a graph of the function shows; ``ends`` are its results."""
         tensors = [output for operation in graph.get_operations() for output in operation.outputs]
         definition = graph.as_graph_def()
@@ -285,13 +300,14 @@ class Problem:
             gaps=found,
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
+            unchecked_index=unchecked_index(graph),
         )
 
-    def _observe(self, tensors):
+    def _observe(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with self.cure.applied():
             return self._observe_cured(tensors)
 
-    def _observe_cured(self, tensors):
+    def _observe_cured(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         sources = self.sources(tensors)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -362,5 +378,5 @@ def repeatable(operations: Iterable[str]) -> bool:
     return not any(operation.startswith(_UNREPEATABLE) for operation in operations)
 
 
-def _bytes(tensor):
+def _bytes(tensor: tf.Tensor) -> int:
     return tensor.shape.num_elements() * tensor.dtype.size if tensor.shape.is_fully_defined() else 0

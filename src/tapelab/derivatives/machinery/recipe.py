@@ -144,22 +144,22 @@ def apart(problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Sequence[tf.T
     return outputs[count:], outputs[:count]
 
 
-def _same(some, others):
+def _same(some: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> bool:
     return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
-def _is_here(tensors):
+def _is_here(tensors: Sequence[tf.Tensor]) -> bool:
     """Whether tensors belong to the graph that is being built, and not to one within, such as a loop's body."""
     return tf.executing_eagerly() or all(tensor.graph is tf.compat.v1.get_default_graph() for tensor in tensors)
 
 
-def _require_linear(problem, tensors):
+def _require_linear(problem: Problem, tensors: Sequence[tf.Tensor]) -> None:
     """Raise ValueError if a custom gradient is not linear in its cotangents: no product with tangents is right then."""
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(sources := problem.sources(tensors))
         outputs = [output for output in problem.evaluate(tensors) if output.dtype.is_floating]
 
-    def products(factor):
+    def products(factor: float) -> list[np.ndarray]:
         cotangents = [tf.fill(tf.shape(output), tf.cast(factor, output.dtype)) for output in outputs]
         found = tape.gradient(outputs, sources, cotangents, unconnected_gradients="zero")
         return [np.asarray(tf.convert_to_tensor(product)) for product in found]

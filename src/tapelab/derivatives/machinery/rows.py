@@ -60,7 +60,9 @@ def row_ways(label: str, compute: Callable[[str, Sequence[tf.Tensor]], list[tf.T
     ]
 
 
-def _loop(row, specs, indices):
+def _loop(
+    row: Callable[[tf.Tensor], list[tf.Tensor]], specs: list[tf.TensorSpec], indices: tf.Tensor
+) -> list[tf.Tensor]:
     scope = tf.compat.v1.get_variable_scope()
     before = scope.caching_device
     try:

@@ -6,7 +6,7 @@ works, and keep the first that runs.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,9 @@ from tapelab.derivatives.machinery.arguments.checks import (
 )
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
 from tapelab.derivatives.machinery.arguments.sources import Sources
-from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
+from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names, statics
 from tapelab.derivatives.machinery.compiling import Compiler
-from tapelab.derivatives.machinery.entries import Recent
+from tapelab.derivatives.machinery.entries import Entry, Recent
 from tapelab.derivatives.machinery.errors import OutsideWarning, Warnings
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan
@@ -64,7 +64,17 @@ class Transform:
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
 
-    def __init__(self, f, recipe, sources, *, return_value, compile, unconnected, check_finite):
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        recipe: Recipe,
+        sources: Sources,
+        *,
+        return_value: bool,
+        compile: str,
+        unconnected: str,
+        check_finite: bool,
+    ):
         self._differentiated = f  # not __wrapped__: tf.function takes what wraps for what is wrapped
         self._recipe = recipe
         self._sources = sources
@@ -78,16 +88,16 @@ class Transform:
         self._warnings = Warnings(self.__name__)
         self._compiler = Compiler(recipe, self._warnings, compile, return_value)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         # A function that holds a transform can be pickled: what was compiled stays here.
         own = {"_entries": Recent()}
         return {name: value for name, value in (self.__dict__ | own).items() if name != "_building"}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
         self._building = threading.RLock()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -97,7 +107,7 @@ class Transform:
                 outputs = self._run(entry, tensors)
             except tf.errors.InvalidArgumentError as error:
                 raise entry.problem.explained(error)  # noqa: B904 - it has its cause
-            if entry.plan.compiled == "eager":
+            if entry.plan.compiled == "eager" and entry.outside is not None:
                 entry.outside.accept_own_changes()
         if entry.plan.compiled == "eager":
             self._warn_of_open_tapes(entry.problem)
@@ -115,7 +125,7 @@ class Transform:
         """
         return self._entry(args, kwargs)[0].plan
 
-    def _run(self, entry, tensors):
+    def _run(self, entry: Entry, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if entry.plan.compiled == "eager":
             return self._run_eagerly(entry, tensors)
         if recording() or not tf.executing_eagerly():
@@ -124,11 +134,13 @@ class Transform:
         return entry.run(tensors)
 
     @tf.autograph.experimental.do_not_convert
-    def _run_eagerly(self, entry, tensors):
+    def _run_eagerly(self, entry: Entry, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with entry.problem.cure.applied():
             return entry.run(tensors)
 
-    def _entry(self, args, kwargs):
+    def _entry(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Entry, list[tf.Tensor] | None, list[tf.Tensor]]:
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
         require_no_strategy(self.__name__)
         recipe, sources = self._recipe, self._sources
@@ -138,7 +150,8 @@ class Transform:
                 vector = kwargs.pop(recipe.vector)  # the dictionary is this call's own
             except KeyError:
                 raise no_vector(self.__name__, recipe.vector, self._differentiated, args, kwargs) from None
-        leaves, taken = [], None
+        leaves: list[Any] = []
+        taken = None
         if sources.variables is None:
             chosen, args = sources.take(args, self.__name__)
             taken = flatten(chosen, leaves, numbers=True)
@@ -165,7 +178,9 @@ class Transform:
         return entry, outputs, tensors
 
     @tf.autograph.experimental.do_not_convert
-    def _build(self, taken, rest, vector, tensors):
+    def _build(
+        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Sequence[tf.Tensor]
+    ) -> tuple[Entry, list[tf.Tensor]]:
         """Return the entry and its outputs, of a function that read the same at the start and at the end.
 
         One thread builds at a time: what another changes before it calls, and changes back after, would not be seen.
@@ -173,7 +188,9 @@ class Transform:
         with self._building:
             return self._built(taken, rest, vector, tensors)
 
-    def _built(self, taken, rest, vector, tensors):
+    def _built(
+        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Sequence[tf.Tensor]
+    ) -> tuple[Entry, list[tf.Tensor]]:
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
                 raise ValueError(
@@ -204,20 +221,22 @@ class Transform:
             "by the function itself. Another thread changes it: pass it as an argument, or use a lock"
         )
 
-    def _problem(self, taken, rest, vector, tensors):
+    def _problem(
+        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Sequence[tf.Tensor]
+    ) -> Problem:
         """Return what is known of the function with these arguments, after checking that it has the derivative."""
-        size = len(names(vector, "")) if self._recipe.vector else 0
+        size = 0 if vector is None else len(names(vector, ""))
         data, own = tensors[: len(tensors) - size], tensors[len(tensors) - size :]
         problem = Problem(self.__name__, self._differentiated, self._sources, taken, rest, data, vector_size=size)
         problem.probe(data)
         problem.require_right(Needs.GRADIENT)
         if self._unconnected == "error":
             problem.require_connected()
-        if self._recipe.vector:
+        if self._recipe.vector and vector is not None:
             require_alike(problem.name, self._recipe.vector, vector, own, *self._recipe.vector_like(problem))
         return problem
 
-    def _warn_of_outside(self, unseen, differs):
+    def _warn_of_outside(self, unseen: dict[str, str], differs: str) -> None:
         """Say once what the function reads and cannot be watched, and that it computes with what it changes."""
         if differs:
             unseen = unseen | {differs: "is changed by the function, which computes with it: return it, or pass it"}
@@ -230,7 +249,7 @@ class Transform:
                 OutsideWarning,
             )
 
-    def _warn_of_open_tapes(self, problem):
+    def _warn_of_open_tapes(self, problem: Problem) -> None:
         """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
         seen = (recording() or not tf.executing_eagerly()) and not in_a_block()
         if seen and problem.cure.operations:
@@ -263,10 +282,10 @@ def transform(
     return Transform(f, recipe, sources, return_value=return_value, **options)
 
 
-def _value_and_result(recipe, problem, outputs):
+def _value_and_result(recipe: Recipe, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
     value, own = apart(problem, outputs)
     return recipe.value(problem, value), recipe.result(problem, own)
 
 
-def _name(f):
+def _name(f: Any) -> str:
     return getattr(f, "__name__", None) or getattr(f, "name", None) or type(f).__name__

@@ -6,7 +6,7 @@ They are entered in a registry that is not public API: each says what happens wh
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tapelab import process
@@ -44,7 +44,7 @@ def filter_gradients_by_products() -> Iterator[None]:
         yield
         return
 
-    def convert(pfor_input):
+    def convert(pfor_input: Any) -> Any:
         pfor_input.stack_inputs(stack_indices=[2])
         images, differ, _ = pfor_input.input(0)
         # What is stacked often has no static shape; the operation that is converted has.
@@ -71,7 +71,14 @@ def filter_gradients_by_products() -> Iterator[None]:
         yield
 
 
-def _filter_gradients(images, upstream, shape, strides, dilations, padding):
+def _filter_gradients(
+    images: tf.Tensor,
+    upstream: tf.Tensor,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding: str | list[int],
+) -> tf.Tensor:
     """Return gradients (n, *shape) from images (n, batch, y, x, channels) and upstream (n, batch, y, x, channels out).
 
     The images may be the same for all, (1, batch, y, x, channels).
@@ -93,7 +100,7 @@ def _filter_gradients(images, upstream, shape, strides, dilations, padding):
     images = tf.pad(images, [[0, 0], padding[:2], padding[2:], [0, 0]])
     groups, positions = channels // shape[2], math.prod(upstream.shape[1:4])
 
-    def grouped(tensor):
+    def grouped(tensor: tf.Tensor) -> tf.Tensor:
         """As matrices of shape (pixels, channels of a group), one for each row and group."""
         return tf.transpose(tf.reshape(tensor, [-1, positions, groups, tensor.shape[-1] // groups]), [0, 2, 1, 3])
 
@@ -128,7 +135,7 @@ def segment_gradients_by_segments() -> Iterator[bool]:
         yield False
         return
 
-    def convert(pfor_input):
+    def convert(pfor_input: Any) -> Any:
         gradient = pfor_input.stacked_input(0)
         indices, ids, size = map(pfor_input.unstacked_input, (1, 2, 3))
         rows, segments = tf.shape(gradient)[0], tf.shape(gradient)[1]

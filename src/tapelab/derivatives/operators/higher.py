@@ -95,7 +95,9 @@ class Taylor(Recipe):
             Way("nested tapes", nested, eager=True),
         ]
 
-    def _split(self, problem, tensors):
+    def _split(
+        self, problem: Problem, tensors: Tensors
+    ) -> tuple[list[tf.Tensor], Tensors, list[list[tf.Tensor] | None]]:
         """Return the sources, the other arguments, and for each order the coefficients, None beyond the last."""
         start, size = problem.data_start, problem.vector_size
         flat, each = problem.vector(tensors), len(problem.source_names)
@@ -103,7 +105,7 @@ class Taylor(Recipe):
         rest = tensors[start : len(tensors) - size]
         return list(tensors[:start]), rest, [*given, *[None] * (self.order - len(given))]
 
-    def _taylor(self, problem, strict, tensors):
+    def _taylor(self, problem: Problem, strict: bool, tensors: Tensors) -> list[tf.Tensor]:
         sources, _, coefficients = self._split(problem, tensors)
         vals = [Val(x, [c and c[i][tf.newaxis] for c in coefficients]) for i, x in enumerate(sources)]
         algebra = Path(self.order)
@@ -111,7 +113,7 @@ class Taylor(Recipe):
         orders = [[zeros_if_none(o.channels(self.order)[k], 1, o.v)[0] for o in outputs] for k in range(self.order)]
         return [*[o.v for o in outputs], *[part for parts in orders for part in parts]]
 
-    def _nested(self, problem, tensors):
+    def _nested(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         if not problem.repeatable:
             raise NoRule(ONCE)
         sources, rest, coefficients = self._split(problem, tensors)

@@ -1,7 +1,7 @@
 """What the recipes of differential operators share: memory, chunks of examples, the ways, and the check of examples."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -76,7 +76,7 @@ class Operator(Recipe):
     memory_limit: int | None
     split = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.batch_chunk_size is not None and not self.batched:
             raise ValueError(
                 f"batch_chunk_size is {self.batch_chunk_size!r} with batched=False, which has no examples to take in "
@@ -130,7 +130,7 @@ class Operator(Recipe):
             start += size
         return found
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: Problem) -> Chunked:
         require_second_order(problem)
         if self.batched:
             require_common_batch(problem, "For a function of one example, or of anything else, use batched=False")
@@ -162,7 +162,7 @@ class Operator(Recipe):
             )
         return Chunked("collapsed Taylor", count, chunk, needed, examples=examples, by_example=own)
 
-    def _examples(self, problem, streams):
+    def _examples(self, problem: Problem, streams: int) -> tuple[int | None, tuple[bool, ...]]:
         """How many examples at once, None for all, and which data go with them.
 
         Chunks of them cost nothing, unlike those of directions, and are preferred where they are proved to be right.
@@ -185,11 +185,11 @@ class Operator(Recipe):
             problem.remarks.append(f"chunks of {counted(examples, 'example')}, which would fit: {error}")
             return None, ()
 
-    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
+    def prefers_xla(self, problem: Problem, plan: Chunked) -> bool:  # type: ignore[override]
         facts, whole = problem.facts, plan.examples is None  # tapes do not differentiate loops that XLA compiles
         return whole and plan.chunk * facts.largest <= costs.XLA_OPERATOR and not facts.operations & LOOPS
 
-    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+    def ways(self, problem: Problem, plan: Chunked) -> list[Way]:  # type: ignore[override]
         chunks = "" if plan.examples is None else f", {plan.examples} of {problem.source_shapes[0][0]} examples at once"
         taylor = [
             Way(label + chunks, partial(self._taylor, problem, plan, strict=strict), chunk=plan.chunk)
@@ -206,11 +206,11 @@ class Operator(Recipe):
         ]
         return [*taylor, *tapes]
 
-    def _taylor(self, problem, plan, tensors, *, strict):
+    def _taylor(self, problem: Problem, plan: Chunked, tensors: Tensors, *, strict: bool) -> list[tf.Tensor]:
         run = partial(self.compute, problem, chunk=plan.chunk, strict=strict)
         return self._checked(problem, tensors, self._chunks(problem, plan, LOOP, tensors, run))
 
-    def _nested(self, problem, plan, how, tensors):
+    def _nested(self, problem: Problem, plan: Chunked, how: str, tensors: Tensors) -> list[tf.Tensor]:
         if not problem.repeatable:
             raise NoRule(ONCE)
 
@@ -220,7 +220,14 @@ class Operator(Recipe):
             problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
         return self._checked(problem, tensors, results)
 
-    def _chunks(self, problem, plan, how, tensors, run):
+    def _chunks(
+        self,
+        problem: Problem,
+        plan: Chunked,
+        how: str,
+        tensors: Tensors,
+        run: Callable[[Tensors, Coefficients], list[tf.Tensor]],
+    ) -> list[tf.Tensor]:
         coefficients, axes = self.coefficients(problem, problem.sources(tensors))
         if plan.examples is None:
             return run(list(tensors), coefficients)
@@ -235,7 +242,7 @@ class Operator(Recipe):
             how,
         )
 
-    def _checked(self, problem, tensors, results):
+    def _checked(self, problem: Problem, tensors: Tensors, results: list[tf.Tensor]) -> list[tf.Tensor]:
         why = why_unproved(problem) if self.check_independence else None
         if why is None:
             return results
@@ -288,7 +295,7 @@ def along_directions(
     """
     sources, rest = tensors[: problem.data_start], tensors[problem.data_start :]
 
-    def row(index):
+    def row(index: int | tf.Tensor) -> list[tf.Tensor]:
         v = [tf.broadcast_to(tf.gather(own, index), x.shape) for own, x in zip(directions, sources, strict=True)]
         run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
         orders = along(run, sources, [v, *[None] * (order - 1)], needed=False)

@@ -104,7 +104,7 @@ class SecondOrder(Operator):
         ]
         return [*values, *gradients, *values]
 
-    def _results(self, problem, values, sums, slopes):
+    def _results(self, problem: Problem, values: Tensors, sums: list[tf.Tensor], slopes: Tensors) -> list[tf.Tensor]:
         """The flat list of results: the sums; or values, slopes for each source, and sums."""
         if not self.all_orders:
             return sums
@@ -168,7 +168,7 @@ class General(SecondOrder):
                 )
         return [vectors], weights, None if self._drift is None else [self._shaped(problem, "drift", self._drift, x, 0)]
 
-    def _vectors(self, problem, x):
+    def _vectors(self, problem: Problem, x: tf.Tensor) -> tf.Tensor:
         vectors = self._directions
         if self._flat:
             example = self.example(tuple(x.shape))
@@ -181,7 +181,7 @@ class General(SecondOrder):
             vectors = vectors.reshape([-1, *example])
         return self._shaped(problem, "directions", vectors, x, 1)
 
-    def _shaped(self, problem, what, value, x, lead):
+    def _shaped(self, problem: Problem, what: str, value: Any, x: tf.Tensor, lead: int) -> tf.Tensor:
         """Convert a coefficient, whose first ``lead`` axes are its own; insert an axis for the batch if it has none."""
         tensor = _read(value, x)
         example, shape = self.example(tuple(x.shape)), tuple(tensor.shape)
@@ -227,19 +227,19 @@ class Sampled(SecondOrder):
         return found, tf.fill([self._samples], tf.constant(1 / self._samples, tf.float64)), None
 
 
-def _parts(coefficients):
+def _parts(coefficients: Coefficients) -> tuple[Coefficients, Coefficients, tf.Tensor | None]:
     """Undo `SecondOrder.coefficients`: directions and drifts for each source, and weights."""
     size = len(coefficients) // 2
     return coefficients[:size], coefficients[size : 2 * size], coefficients[-1]
 
 
-def _read(value, x):
+def _read(value: Any, x: tf.Tensor) -> tf.Tensor:
     """A coefficient where the sources are x: a function of them, or a constant or variable."""
     value = value(x) if callable(value) and not isinstance(value, tf.Variable) else value
     return tf.cast(tf.convert_to_tensor(value), x.dtype)
 
 
-def _factors(matrix):
+def _factors(matrix: Any) -> tuple[np.ndarray, np.ndarray]:
     """Directions and weights with Σ_r w_r v_r v_rᵀ = (C + Cᵀ)/2: eigenvectors and eigenvalues that are not zero."""
     matrix = np.asarray(matrix, np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():

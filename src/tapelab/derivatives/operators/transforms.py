@@ -1,6 +1,6 @@
 """Differential operators by collapsed Taylor mode: of second order, the biharmonic one, derivatives along a curve."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 from tapelab.derivatives.machinery.arguments.calling import OperatorOptions, Options, options_by_keyword
@@ -225,7 +225,7 @@ def taylor(
     return transform(f, recipe, argnums=argnums, **options)
 
 
-def _apart(options, chunk_size):
+def _apart(options: Mapping[str, Any], chunk_size: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what an operator's recipe takes of the options, and what every transformation does; checks the former."""
     common = {name: options[name] for name in Options.__annotations__}
     own = {name: option for name, option in options.items() if name not in common} | {"chunk_size": chunk_size}

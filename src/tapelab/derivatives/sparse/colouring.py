@@ -12,7 +12,7 @@ met.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives import costs
@@ -66,12 +66,12 @@ def colour(pattern: sparse.csr_array) -> Colouring:
     return columns if columns.count <= rows.count else rows
 
 
-def _coordinates(pattern):
+def _coordinates(pattern: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
     """The rows and the columns of the entries, row by row."""
     return np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr)), pattern.indices
 
 
-def _best(pattern, greedy: Callable, least: int) -> np.ndarray:
+def _best(pattern: sparse.csr_array, greedy: Callable, least: int) -> np.ndarray:
     """The colours of the columns, by the order that needs the fewest; ``least`` are needed in any case."""
     turned = pattern.T.tocsr()
     neighbours = _lists(turned)
@@ -87,13 +87,13 @@ def _best(pattern, greedy: Callable, least: int) -> np.ndarray:
     return best
 
 
-def _lists(matrix):
+def _lists(matrix: sparse.csr_array) -> list[list[int]]:
     """The column numbers of each row, as lists of Python integers: faster one by one."""
     indices, ends = matrix.indices.tolist(), matrix.indptr.tolist()
     return [indices[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def _orders(pattern, turned, used) -> Iterator[np.ndarray]:
+def _orders(pattern: sparse.csr_array, turned: sparse.csr_array, used: np.ndarray) -> Iterator[np.ndarray]:
     """Orders of the columns: those that meet most others first, as they are, and the smallest last."""
     # How many meet a column in a row, counted once for each row.
     degrees = turned.astype(np.int64) @ np.diff(pattern.indptr)
@@ -102,7 +102,7 @@ def _orders(pattern, turned, used) -> Iterator[np.ndarray]:
     yield _smallest_last(turned, used)
 
 
-def _smallest_last(turned, used):
+def _smallest_last(turned: sparse.csr_array, used: np.ndarray) -> np.ndarray:
     """Take away, one after the other, the column with the fewest entries in rows that are still met by others."""
     rows = _lists(turned)
     columns = _lists(turned.T.tocsr())
@@ -136,7 +136,7 @@ def _first_free(taken: int) -> int:
     return (~taken & (taken + 1)).bit_length() - 1
 
 
-def _distance_two(rows_of, shape, order) -> np.ndarray:
+def _distance_two(rows_of: Sequence[Sequence[int]], shape: tuple[int, int], order: np.ndarray) -> np.ndarray:
     """Give each column the first colour that none has with which it shares a row."""
     colours = np.full(shape[1], -1)
     in_row = [0] * shape[0]  # the colours in each row, as bits
@@ -150,7 +150,7 @@ def _distance_two(rows_of, shape, order) -> np.ndarray:
     return colours
 
 
-def _star(neighbours, shape, order) -> np.ndarray:
+def _star(neighbours: Sequence[Sequence[int]], shape: tuple[int, int], order: np.ndarray) -> np.ndarray:
     """Give each vertex of a symmetric pattern the first colour that makes no path of four in two colours.
 
     A path v - w - x - y in two colours has v and x in one, w and y in the other. Giving v the colour of x is wrong if x
@@ -187,7 +187,7 @@ def _star(neighbours, shape, order) -> np.ndarray:
     return np.array(colours, np.int64)  # of no rows too
 
 
-def _read(pattern, colours):
+def _read(pattern: sparse.csr_array, colours: np.ndarray) -> Colouring:
     """Decide from which product each entry is read, and leave out the colours that none is read from.
 
     Entry (i, j) is alone at element i of the product of j's colour, unless another neighbour of i has that colour; then

@@ -4,7 +4,7 @@ A dependence holds for every value of the arguments, so it may say too much and 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tapelab.derivatives.machinery.errors import MemoryLimitError
@@ -51,7 +51,7 @@ class NoRule(Exception):
 def room_for(name: str, limit: float) -> Room:
     """Return a function that raises if a matrix of dependences with so many entries does not fit the limit."""
 
-    def room(entries):
+    def room(entries: float) -> None:
         if entries * _BYTES > limit:
             raise MemoryLimitError(
                 f"{name}: on the way to the result there is a tensor whose elements depend on {entries:.3g} elements "
@@ -83,7 +83,7 @@ def union(matrices: Sequence[sparse.csr_array]) -> sparse.csr_array:
     return found
 
 
-def take(matrix: sparse.csr_array, index: np.ndarray, room: Room) -> sparse.csr_array:
+def take(matrix: sparse.csr_array, index: np.ndarray | np.integer, room: Room) -> sparse.csr_array:
     """Return the rows of these numbers, an empty one for -1."""
     index = np.asarray(index).ravel()
     if len(index) == matrix.shape[0] and np.array_equal(index, np.arange(len(index))):
@@ -142,7 +142,7 @@ def everything(known: Sequence[Dependence], shape: tuple[int, ...] | None, room:
     return Dependence(shape, row if shape is None else take(row, np.zeros(math.prod(shape), int), room))
 
 
-def _matrices(known):
+def _matrices(known: Iterable[Dependence | None]) -> Iterator[sparse.csr_array]:
     for one in known:
         if one is None:
             continue

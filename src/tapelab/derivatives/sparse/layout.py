@@ -96,7 +96,7 @@ class Layout:
         make = self._sparse_tensor if form == "tensorflow" else _scipy(form)
         return [make(index, block, part) for index, (block, part) in enumerate(zip(self.blocks, values, strict=True))]
 
-    def _sparse_tensor(self, index, block, values):
+    def _sparse_tensor(self, index: int, block: Block, values: tf.Tensor) -> tf.SparseTensor:
         if self._sparse_tensors[index] is None:
             with tf.init_scope():
                 where = tf.constant(np.stack([block.rows, block.columns], axis=1))
@@ -105,8 +105,8 @@ class Layout:
         return tf.SparseTensor(where, values, shape)
 
 
-def _scipy(form) -> Callable:
-    def make(index, block, values):
+def _scipy(form: str) -> Callable:
+    def make(index: int, block: Block, values: tf.Tensor) -> sparse.sparray:
         # The caller owns what it gets, and may change it in place.
         rows, columns = block.rows.copy(), block.columns.copy()
         return sparse.coo_array((values.numpy(), (rows, columns)), shape=block.shape).asformat(form)

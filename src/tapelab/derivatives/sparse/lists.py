@@ -1,6 +1,6 @@
 """Dependences through lists of tensors, as loops keep them, and through boxes for one tensor, as conditionals do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tapelab.derivatives.sparse.dependence import Dependence, NoRule, numbers, take
 from tapelab.derivatives.sparse.rules import Step
@@ -9,31 +9,31 @@ import numpy as np
 from scipy import sparse
 
 
-def _items(step, index=0):
+def _items(step: Step, index: int = 0) -> tuple[Dependence | None, ...]:
     items = step.known[index].items
     if items is None:
         raise NoRule("what is in the list is not known")
     return items
 
 
-def _at(step):
+def _at(step: Step) -> int:
     return int(step.constant(1))
 
 
-def _list(items):
+def _list(items: Iterable[Dependence | None]) -> list[Dependence]:
     return [Dependence((), items=tuple(items))]
 
 
-def _item(step, item):
+def _item(step: Step, item: Dependence | None) -> Dependence:
     """What is known of an item; one that was never set is zero."""
     return item if item is not None else Dependence(step.shapes[-1])
 
 
-def _reserve(step):
+def _reserve(step: Step) -> list[Dependence]:
     return _list([None] * _at(step))
 
 
-def _from_tensor(step):
+def _from_tensor(step: Step) -> list[Dependence]:
     one = step.known[0]
     rows = numbers(one.shape)
     return _list(
@@ -41,26 +41,26 @@ def _from_tensor(step):
     )
 
 
-def _set(step):
+def _set(step: Step) -> list[Dependence]:
     items, at = list(_items(step)), _at(step)
     items[at] = step.known[2]
     return _list(items)
 
 
-def _get(step):
+def _get(step: Step) -> list[Dependence]:
     return [_item(step, _items(step)[_at(step)])]
 
 
-def _push(step):
+def _push(step: Step) -> list[Dependence]:
     return _list([*_items(step), step.known[1]])
 
 
-def _pop(step):
+def _pop(step: Step) -> list[Dependence]:
     *rest, last = _items(step)
     return [*_list(rest), _item(step, last)]
 
 
-def _stack(step):
+def _stack(step: Step) -> list[Dependence]:
     shape = step.shapes[0]
     size = int(np.prod(shape[1:]))
     matrices = [None if item is None else item.matrix for item in _items(step)]
@@ -74,11 +74,11 @@ def _stack(step):
     return [Dependence(shape, sparse.vstack(blocks, format="csr"))]
 
 
-def _box(step):
+def _box(step: Step) -> list[Dependence]:
     return _list(step.known)
 
 
-def _unbox(step):
+def _unbox(step: Step) -> list[Dependence]:
     return [item or Dependence(shape) for item, shape in zip(_items(step), step.shapes, strict=True)]
 
 

@@ -4,7 +4,7 @@ Every element of every tensor gets the set of the elements of the sources that i
 pattern of a Hessian is that of the gradient's Jacobian.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.hessian import hessian_products
@@ -42,7 +42,7 @@ def jacobian_pattern(problem: Problem, limit: float) -> Pattern:
     if not problem.custom_gradients:
         return _traced(problem, limit, problem.evaluate, problem.output_sizes)
 
-    def product(tensors, cotangents):
+    def product(tensors: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return dense_gradient(tape, outputs, sources, cotangents)
 
@@ -63,7 +63,7 @@ def hessian_pattern(problem: Problem, limit: float) -> Pattern:
         found = _traced(problem, limit, product, problem.source_sizes, vector=problem.source_specs)
         return Pattern(found.matrix + found.matrix.T, found.dense)
 
-    def gradient(tensors):
+    def gradient(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return dense_gradient(tape, outputs[0], sources)
 
@@ -71,11 +71,17 @@ def hessian_pattern(problem: Problem, limit: float) -> Pattern:
     return Pattern(found.matrix.multiply(found.matrix.T), found.dense)
 
 
-def _traced(problem, limit, compute, sizes, vector=None):
+def _traced(
+    problem: Problem,
+    limit: float,
+    compute: Callable[..., list[tf.Tensor]],
+    sizes: Sequence[int],
+    vector: Sequence[tf.TensorSpec] | None = None,
+) -> Pattern:
     """Trace a function of tensors and follow the sources, or the vector if there is one, to its results."""
     specs = problem.specs
 
-    def trace(*tensors):
+    def trace(*tensors: tf.Tensor) -> list[tf.Tensor]:
         parts = [tensors[: len(specs)]] if vector is None else [tensors[: len(specs)], tensors[len(specs) :]]
         return [tf.identity(result) for result in compute(*parts)]
 
@@ -111,7 +117,7 @@ def _traced(problem, limit, compute, sizes, vector=None):
     return Pattern(sparse.vstack(blocks, format="csr"), walk.dense)
 
 
-def _captured(tensor):
+def _captured(tensor: tf.Tensor) -> Dependence:
     """What is known of a tensor from outside: its value, unless it is a variable, or of the graph around."""
     if tensor.dtype in (tf.resource, tf.variant):
         return Dependence(None if tensor.dtype == tf.variant else ())

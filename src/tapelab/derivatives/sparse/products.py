@@ -1,11 +1,13 @@
 """Dependences through products of matrices and other sums of products."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 from tapelab.derivatives.sparse.dependence import NoRule, applied, grouped, pairs, union
 from tapelab.derivatives.sparse.rules import Matrix, Step
 
 import numpy as np
+from scipy import sparse
 
 
 def _matrices(step: Step) -> list[Matrix]:
@@ -33,7 +35,7 @@ def _einsum(step: Step) -> list[Matrix]:
     return _summed(step, terms, out.replace("...", letters))
 
 
-def _summed(step, terms, out):
+def _summed(step: Step, terms: Sequence[str], out: str) -> list[Matrix]:
     """The result is a sum of products of elements of the inputs, by the letters of their axes."""
     if any(len(set(term)) < len(term) for term in [*terms, out]):
         raise NoRule("a letter is there twice")
@@ -58,7 +60,9 @@ def _summed(step, terms, out):
     return [union(parts)]
 
 
-def _by_factor(step, index, own, other, out, sizes, factor):
+def _by_factor(
+    step: Step, index: int, own: str, other: str, out: str, sizes: Mapping[str, int], factor: np.ndarray
+) -> sparse.csr_array:
     """Only where a constant factor is not zero does an input count."""
     at = dict(zip(other, np.nonzero(factor), strict=True))
     count = np.count_nonzero(factor)
@@ -78,7 +82,7 @@ def _by_factor(step, index, own, other, out, sizes, factor):
     return applied(pairs(*places, shape), step.known[index].matrix, step.room)
 
 
-def _places(axes, kept, sizes):
+def _places(axes: str, kept: str, sizes: Mapping[str, int]) -> np.ndarray:
     """For each element of an array with these axes, the number of its place along those that are kept."""
     found = np.zeros([sizes[letter] for letter in axes], int)
     for letter in kept:

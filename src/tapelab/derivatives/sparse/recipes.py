@@ -12,9 +12,9 @@ from tapelab.derivatives.machinery.arguments.checks import check_chunks, require
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
-from tapelab.derivatives.machinery.plan import SparsePlan
+from tapelab.derivatives.machinery.plan import Plan, SparsePlan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe
+from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.sparse.colouring import (
     Colouring,
@@ -54,7 +54,7 @@ class _Sparse(Recipe):
     mode_names = {"columns": "forward", "rows": "reverse", "symmetric": "reverse over reverse"}  # noqa: RUF012
     checked, compared = "", ""  # by which product the matrix is checked, and its name
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_one_of(FORMATS, format=self.format)
         check_chunks(self.memory_limit, chunk_size=self.chunk_size)
 
@@ -73,7 +73,7 @@ class _Sparse(Recipe):
         """Return a function from a vector to its product with the matrix, from the side that has colours."""
         raise NotImplementedError
 
-    def plan(self, problem):
+    def plan(self, problem: Problem) -> SparsePlan:
         self.require(problem)
         limit = current_limit(self.memory_limit)
         heights, widths = self.heights(problem), problem.source_sizes
@@ -124,7 +124,7 @@ class _Sparse(Recipe):
                     "sources to float32"
                 )
 
-    def _pattern(self, problem, rows, columns, limit):
+    def _pattern(self, problem: Problem, rows: int, columns: int, limit: float) -> Pattern:
         if problem.facts.traceable:
             try:
                 return self.find(problem, limit)
@@ -135,14 +135,14 @@ class _Sparse(Recipe):
         room_for(problem.name, limit)(rows * columns)
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
-    def prefers_xla(self, problem, plan):
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         slow = LOOPS.union(costs.SLOW_SPARSE_REVERSE if plan.mode == "reverse" else costs.SLOW_SPARSE)
         return plan.passes * problem.facts.largest <= costs.XLA_SPARSE and not problem.facts.operations & slow
 
-    def ways(self, problem, plan):
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
 
-    def _compute(self, problem, chunk, how, tensors):
+    def _compute(self, problem: Problem, chunk: int, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         colouring = problem.layout.colouring
         product = self.product(problem, colouring.by, tensors)
         given, found = problem.source_specs, problem.source_specs
@@ -151,13 +151,13 @@ class _Sparse(Recipe):
         elif colouring.by == "columns":
             found = problem.output_specs
 
-        def row(index):
+        def row(index: int | tf.Tensor) -> list[tf.Tensor]:
             """The product with the sum of all columns, or rows, of one colour."""
             return product(_parts(tf.equal(tf.constant(colouring.colours, tf.int32), tf.cast(index, tf.int32)), given))
 
         return problem.layout.values(map_rows(row, found, colouring.count, how, chunk))
 
-    def verify(self, problem, tensors, outputs):
+    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
         super().verify(problem, tensors, outputs)
         if not self.check_pattern or not problem.repeatable or not problem.facts.traceable:
@@ -187,17 +187,17 @@ class _Sparse(Recipe):
         elif bool(tf.reduce_any(wrong)):
             raise SparsityError(message)
 
-    def _product(self, problem, vector, tensors):
+    def _product(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         """A product with the matrix, float64."""
         given = problem.output_specs if self.checked == "rows" else problem.source_specs
 
-        def compute(*tensors):
+        def compute(*tensors: tf.Tensor) -> tf.Tensor:
             parts = self.product(problem, self.checked, tensors)(_parts(tf.constant(vector), given))
             return tf.concat([tf.cast(tf.reshape(part, [-1]), tf.float64) for part in parts], axis=0)
 
         return problem.traced(compute)(*tensors)
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         matrices = problem.layout.matrices(outputs, self.format)
         if self.packed:
             return matrices[0]
@@ -205,7 +205,7 @@ class _Sparse(Recipe):
         starts = range(0, len(matrices), count)
         return self.structured(problem, [problem.structured(matrices[start : start + count]) for start in starts])
 
-    def numbers(self, result):
+    def numbers(self, result: Any) -> Any:
         return tf.nest.map_structure(
             lambda part: part.values if isinstance(part, tf.SparseTensor) else tf.constant(part.data), result
         )
@@ -270,12 +270,12 @@ class SparseHessian(_Sparse):
         return problem.structured(rows)
 
 
-def _without_forward_mode(problem):
+def _without_forward_mode(problem: Problem) -> str | None:
     """Why TensorFlow has no Jacobian-vector product of a function; None if it has. It differentiates gradients."""
     if Needs.TANGENTS in problem.facts.gaps:
         return problem.facts.gaps[Needs.TANGENTS]
 
-    def trace(*tensors):
+    def trace(*tensors: tf.Tensor) -> list[tf.Tensor]:
         _, push = linearized(problem, tensors)
         push([tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs])
         return []
@@ -287,7 +287,7 @@ def _without_forward_mode(problem):
     return None
 
 
-def _parts(vector, specs):
+def _parts(vector: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
     """Cut a vector into tensors of these shapes and dtypes."""
     parts = split(vector, [spec.shape for spec in specs])
     return [tf.cast(part, spec.dtype) for part, spec in zip(parts, specs, strict=True)]

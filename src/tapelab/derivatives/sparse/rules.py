@@ -1,8 +1,9 @@
 """How the dependence of an operation's results follows from that of its inputs: elementwise, moves, reductions."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tapelab.derivatives.sparse.dependence import (
     Dependence,
@@ -23,7 +24,7 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 from scipy import sparse
 
-Matrix = sparse.csr_array | None
+Matrix: TypeAlias = sparse.csr_array | None
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Step:
         """The numbers of the inputs that depend on sources."""
         return [index for index, one in enumerate(self.known) if one.matrix is not None]
 
-    def constant(self, index: int) -> np.ndarray:
+    def constant(self, index: int) -> np.ndarray | np.generic:
         """The value of an input, if it is always the same; the last one is -1."""
         if self.known[index].value is None:
             raise NoRule("where it puts elements depends on values")
@@ -58,7 +59,7 @@ class Step:
         return take(self.known[index].matrix, np.broadcast_to(positions, shape), self.room)
 
 
-def _elementwise(step):
+def _elementwise(step: Step) -> list[Matrix]:
     op, shape = step.op, step.shapes[0]
     parts = []
     for index in step.moving:
@@ -76,7 +77,7 @@ def _elementwise(step):
     return [union(parts) if parts else None]
 
 
-def _kept(step, index):
+def _kept(step: Step, index: int) -> np.ndarray | np.generic | None:
     """Where an input of an elementwise operation counts, if constants say so; None for everywhere."""
     kind, known = step.op.type, step.known
     if kind in ("Mul", "MulNoNan"):
@@ -90,7 +91,7 @@ def _kept(step, index):
     return None
 
 
-def _moved(step):
+def _moved(step: Step) -> list[Matrix]:
     """Move the numbers of the elements, and see where they are."""
     inputs, blocks, start = [], [], 1
     for tensor, one in zip(step.op.inputs, step.known, strict=True):
@@ -110,7 +111,7 @@ def _moved(step):
     return [take(whole, output.astype(int) - 1, step.room) for output in outputs]
 
 
-def _unmirrored(step):
+def _unmirrored(step: Step) -> list[Matrix]:
     """The gradient of mirroring at the edges: each element comes back to where mirroring takes it from."""
     positions = numbers(step.shapes[0]).astype(np.float64)
     with tf.init_scope(), tf.device("CPU:0"):
@@ -120,7 +121,7 @@ def _unmirrored(step):
     return [applied(own, step.known[0].matrix, step.room)]
 
 
-def _gathered(step):
+def _gathered(step: Step) -> list[Matrix]:
     """Rows of a table, along an axis. Without their numbers, each of the result depends on all of that axis."""
     op = step.op
     axis = batch = 0 if op.type == "Gather" else op.get_attr("batch_dims")
@@ -143,7 +144,7 @@ def _gathered(step):
     )
 
 
-def _gathered_elements(step):
+def _gathered_elements(step: Step) -> list[Matrix]:
     """Slices of a table, each by several numbers."""
     shape = step.known[0].shape
     depth = step.known[1].shape[-1]
@@ -156,24 +157,24 @@ def _gathered_elements(step):
     return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.shapes[0]))
 
 
-def _flat_numbers(indices, shape):
+def _flat_numbers(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The numbers of the elements of an array that are at these places, shape (..., axes)."""
     return indices @ np.array([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
 
 
-def _by_groups(step, index, inputs, outputs):
+def _by_groups(step: Step, index: int, inputs: np.ndarray, outputs: np.ndarray) -> list[Matrix]:
     count = int(max(inputs.max(initial=0), outputs.max(initial=0))) + 1
     return [grouped(step.known[index].matrix, inputs, outputs, count, step.room)]
 
 
-def _reduced(step):
+def _reduced(step: Step) -> list[Matrix]:
     shape = step.known[0].shape
     gone = {int(axis) % max(len(shape), 1) for axis in np.ravel(step.constant(1))}
     kept = numbers([1 if axis in gone else size for axis, size in enumerate(shape)])
     return _by_groups(step, 0, np.broadcast_to(kept, shape), np.arange(kept.size))
 
 
-def _scanned(step):
+def _scanned(step: Step) -> list[Matrix]:
     op, shape = step.op, step.known[0].shape
     axis = int(step.constant(1)) % len(shape)
     step.room(math.prod(shape) * shape[axis] / 2)
@@ -184,13 +185,13 @@ def _scanned(step):
     return [applied(own, step.known[0].matrix, step.room)]
 
 
-def _in_blocks(step):
+def _in_blocks(step: Step) -> list[Matrix]:
     """All of a result's block on all of the input's."""
     axes = known(step.op.type).axes
     return [_blocks(step, shape, dict.fromkeys(step.moving, axes)) for shape in step.shapes]
 
 
-def _blocks(step, shape, axes):
+def _blocks(step: Step, shape: tuple[int, ...], axes: Mapping[int, int]) -> sparse.csr_array:
     parts = []
     batch = np.broadcast_shapes(*(step.known[i].shape[: len(step.known[i].shape) - n] for i, n in axes.items()))
     for index, count in axes.items():
@@ -203,7 +204,7 @@ def _blocks(step, shape, axes):
     return union(parts)
 
 
-def _solved(step):
+def _solved(step: Step) -> list[Matrix]:
     """A matrix's inverse times columns: each result depends on the matrix, and on its own column."""
     if step.moving != [1]:
         return [_blocks(step, step.shapes[0], dict.fromkeys(step.moving, 2))]
@@ -212,7 +213,7 @@ def _solved(step):
     return _by_groups(step, 1, np.broadcast_to(columns, own), np.broadcast_to(columns, shape))
 
 
-def _segments(step):
+def _segments(step: Step) -> list[Matrix]:
     """Sums over rows with one number. Without the numbers, each of the result depends on all rows."""
     if step.moving != [0]:
         raise NoRule("the numbers of segments depend on values")
@@ -225,7 +226,7 @@ def _segments(step):
     return [_scattered(step, 0, np.ravel(step.constant(1)), count, inner)]
 
 
-def _scattered(step, index, rows, count, inner):
+def _scattered(step: Step, index: int, rows: np.ndarray, count: int, inner: int) -> sparse.csr_array:
     """Put slices of ``inner`` elements into rows; those of no row are left out."""
     sources = numbers([len(rows), inner])
     outputs = rows[:, None].astype(np.int64) * inner + np.arange(inner)
@@ -234,7 +235,7 @@ def _scattered(step, index, rows, count, inner):
     return applied(own, step.known[index].matrix, step.room)
 
 
-def _placed(step):
+def _placed(step: Step) -> list[Matrix]:
     """ScatterNd, and changes of a tensor at places: each of the result on what was there, and on what comes there."""
     first = 0 if step.op.type.startswith("Tensor") else -1
     places, updates = first + 1, first + 2

@@ -1,14 +1,17 @@
 """Dependences through convolutions and pooling: each element of the result on a window of the input."""
 
 import math
+from collections.abc import Sequence
 
-from tapelab.derivatives.sparse.dependence import NoRule, applied, grouped, pairs, union
+from tapelab.derivatives.sparse.dependence import NoRule, Room, applied, grouped, pairs, union
 from tapelab.derivatives.sparse.rules import Matrix, Step
+from tapelab.process.tensorflow import tf
 
 import numpy as np
+from scipy import sparse
 
 
-def _windows(op, pixels, positions, taps):
+def _windows(op: tf.Operation, pixels: Sequence[int], positions: Sequence[int], taps: Sequence[int]) -> np.ndarray:
     """The pixel under each tap at each position, shape (positions, taps), numbered row by row; -1 outside the image."""
     count = len(pixels)
     strides = op.get_attr("strides")[1 : count + 1]
@@ -31,7 +34,14 @@ def _windows(op, pixels, positions, taps):
     return found
 
 
-def _factors(op, images, results, taps, per_group, filters):
+def _factors(
+    op: tf.Operation,
+    images: Sequence[int],
+    results: Sequence[int],
+    taps: Sequence[int],
+    per_group: int,
+    filters: np.ndarray | None,
+) -> list[sparse.csr_array]:
     """Matrices whose product, the first one last, says which elements of images each element of results takes.
 
     Args:
@@ -65,22 +75,22 @@ def _factors(op, images, results, taps, per_group, filters):
     return [together, seen, pairs(rows, rows // outputs * groups + group[rows % outputs], (wanted, seen.shape[0]))]
 
 
-def _forward(matrix, factors, room):
+def _forward(matrix: sparse.csr_array, factors: Sequence[sparse.csr_array], room: Room) -> sparse.csr_array:
     for factor in factors:
         matrix = applied(factor, matrix, room)
     return matrix
 
 
-def _back(matrix, factors, room):
+def _back(matrix: sparse.csr_array, factors: Sequence[sparse.csr_array], room: Room) -> sparse.csr_array:
     return _forward(matrix, [factor.T.tocsr() for factor in reversed(factors)], room)
 
 
-def _require_channels_last(op):
+def _require_channels_last(op: tf.Operation) -> None:
     if op.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
         raise NoRule("channels are not the last axis")
 
 
-def _filters(step, index):
+def _filters(step: Step, index: int) -> tuple[np.ndarray | None, list[int], int]:
     """Which taps of a filter count, (taps, channels of a group, result's channels), None for all; and its window."""
     *taps, per_group, outputs = step.known[index].shape
     if step.op.type.startswith("Depthwise"):

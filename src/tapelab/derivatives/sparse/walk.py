@@ -5,7 +5,7 @@ gather takes, where a matrix is zero and how often a loop runs. An operation wit
 depend on all of its inputs, and is named.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.sparse.dependence import Dependence, NoRule, Room, everything, union
@@ -78,7 +78,9 @@ class Dependences(Walk[Dependence]):
         except NoRule as error:
             return self._everything(op, known, shapes, str(error))
 
-    def _by_rule(self, op, known, shapes):
+    def _by_rule(
+        self, op: tf.Operation, known: list[Dependence], shapes: list[tuple[int, ...] | None]
+    ) -> list[Dependence]:
         if op.type == "AddN" and op.outputs[0].dtype == tf.variant:
             return [_either(known, self._room)]
         if op.type in LISTS:
@@ -96,7 +98,9 @@ class Dependences(Walk[Dependence]):
             for shape, matrix, tensor in zip(shapes, matrices, op.outputs, strict=True)
         ]
 
-    def _values(self, op, known, shapes):
+    def _values(
+        self, op: tf.Operation, known: list[Dependence], shapes: list[tuple[int, ...] | None]
+    ) -> list[tf.Tensor] | None:
         """The values of an operation's results, if they are the same at every call; None otherwise."""
         if op.type == "Const":
             if op not in self._constants:
@@ -117,7 +121,9 @@ class Dependences(Walk[Dependence]):
         except _CANNOT:  # no kernel here, or one that refuses these values
             return None
 
-    def _everything(self, op, known, shapes, reason):
+    def _everything(
+        self, op: tf.Operation, known: list[Dependence], shapes: list[tuple[int, ...] | None], reason: str
+    ) -> list[Dependence]:
         if not any(one.depends for one in known):
             return [Dependence(shape) for shape in shapes]
         text = f"{_line_of(op)}: {reason}"
@@ -163,7 +169,7 @@ class Dependences(Walk[Dependence]):
             self._steps = self._steps if self._looping else 0
 
 
-def _either(ones, room):
+def _either(ones: Iterable[Dependence | None], room: Room) -> Dependence:
     """What is known of a tensor that is one of two, or the sum of several."""
     ones = [one for one in ones if one is not None]
     first = ones[0]
@@ -185,7 +191,7 @@ def _either(ones, room):
     return Dependence(first.shape, union(matrices) if matrices else None)
 
 
-def _continuous(tensor):
+def _continuous(tensor: tf.Tensor) -> bool:
     """Whether derivatives go through a tensor: numbers that are not whole, and what holds such."""
     return tensor.dtype.is_floating or tensor.dtype.is_complex or tensor.dtype in (tf.variant, tf.resource)
 
@@ -195,7 +201,7 @@ def static_shape(tensor: tf.Tensor) -> tuple[int, ...] | None:
     return tuple(tensor.shape) if tensor.shape.is_fully_defined() else None
 
 
-def _shapes(op, known):
+def _shapes(op: tf.Operation, known: list[Dependence]) -> list[tuple[int, ...] | None]:
     """The shapes of an operation's outputs: its own, or from those that the inputs have here; None if not known."""
     shapes = [static_shape(tensor) for tensor in op.outputs]
     if None not in shapes or any(one.shape is None for one in known) or any(one.items is not None for one in known):
@@ -215,7 +221,7 @@ def _shapes(op, known):
         return shapes
 
 
-def _line_of(op):
+def _line_of(op: tf.Operation) -> str:
     """Name an operation and its line; of a gradient's operation, that of the nearest one that the function has."""
     seen, left = {op}, [op]
     while left:

@@ -80,18 +80,18 @@ class Cure:
             finally:
                 _applied.reset(token)
 
-    def _noting(self, function):
-        def noted(*args, **kwargs):
+    def _noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
             self._note(function)
             return function(*args, **kwargs)
 
         return noted
 
-    def _note(self, function):
+    def _note(self, function: Callable[..., Any]) -> None:
         if function not in self._functions:
             self._functions.append(function)
 
-    def _call(self, function, *args, **kwargs):
+    def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a `tf.function`, or a fresh copy of it if it has a trace of what is replaced."""
         call = process.original(private.function_classes()[0], "__call__")
         if found := {replacement for trace in private.traces(function) for replacement in _originals(trace)}:
@@ -106,11 +106,11 @@ class Cure:
                 function = copy
         return call(function, *args, **kwargs)
 
-    def _call_concrete(self, function, *args, **kwargs):
+    def _call_concrete(self, function: tf.types.experimental.ConcreteFunction, *args: Any, **kwargs: Any) -> Any:
         self._leave(function.name, _originals(function))
         return process.original(private.function_classes()[1], "__call__")(function, *args, **kwargs)
 
-    def _leave(self, name, found):
+    def _leave(self, name: str | bytes, found: Iterable[Replacement]) -> None:
         name = str(getattr(name, "decode", lambda: name)())
         for replacement in found:
             names = self.left.setdefault(replacement, [])

@@ -5,14 +5,20 @@ is computed there. Who chooses XLA gets what raises no error there, and a note i
 """
 
 import fnmatch
+from collections.abc import Mapping
 
+from tapelab.derivatives.wrong.gaps import operations_of
 from tapelab.graphs.operations import KERNELS
-from tapelab.graphs.program import nodes_of
+from tapelab.graphs.program import nodes_of, place
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-_GATHERING = {"GatherNd", "GatherV2", "ResourceGather"}
+# Operations that read or write at an index, which is that input. Each of the second kind has one of the first for a
+# gradient.
+_READING = {"GatherNd": 1, "GatherV2": 1, "ResourceGather": 1, "ReverseSequence": 1, "TensorListGetItem": 1}
+_WRITING = {"ScatterNd": 0} | {f"TensorScatter{how}": 1 for how in ("Add", "Max", "Min", "Sub", "Update")}
+_SEGMENTS = {f"UnsortedSegment{how}": 1 for how in ("Max", "Min", "Prod", "Sum")}
 _IN_RANGE = {"ArgMax", "ArgMin", "Range", "Shape", "TopKV2"}  # what these give is taken for a right index
 
 
@@ -40,19 +46,61 @@ def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
     """Return whether an index is out of range, in a graph that is being traced; None if none can be.
 
     There TensorFlow raises on a CPU, and XLA takes the nearest index. Loops, branches and functions that the graph
-    calls are not looked into: there XLA's nearest index goes unsaid.
+    calls are not looked into: see `unchecked_index`.
     """
-    gathering = [op for op in graph.get_operations() if op.type in _GATHERING]
-    found = [_leaves(op.inputs[1], _sizes(op)) for op in gathering if _is_given(op.inputs[1])]
-    found = [each for each in found if tf.get_static_value(each) is not np.False_]
+    indexed = {op: op.inputs[_READING[op.type]] for op in graph.get_operations() if op.type in _READING}
+    found = [_leaves(index, _sizes(op)) for op, index in indexed.items() if _may_leave(op, index)]
     return tf.reduce_any(found) if found else None
+
+
+def unchecked_index(graph: tf.Graph) -> str | None:
+    """Say which operation in a loop, branch or function of a graph may have an index out of range that XLA hides.
+
+    In loops the elements of a `tf.TensorArray` are read one after the other: they are not looked at.
+    """
+    places = _READING | _WRITING | _SEGMENTS
+    for op in operations_of(graph):
+        if op.graph is graph or op.type not in places or op.type == "TensorListGetItem":
+            continue
+        if _may_leave(op, op.inputs[places[op.type]]):
+            return f"XLA does not see an index out of range in a loop, branch or function, such as in {place(op)}"
+    return None
+
+
+def _may_leave(op: tf.Operation, index: tf.Tensor) -> bool:
+    """Whether an operation's index may be out of range, as far as the graph shows."""
+    values, sizes = tf.get_static_value(index), _known_sizes(op)
+    if values is None or sizes is None:
+        return _is_given(index)
+    return bool(np.any(values >= sizes) or (op.type not in _SEGMENTS and np.any(values < 0)))
+
+
+def _known_sizes(op: tf.Operation) -> np.ndarray | None:
+    """The sizes of the axes that an operation's indices are of, where the graph shows them."""
+    if op.type == "ScatterNd" or op.type in _SEGMENTS:
+        return tf.get_static_value(op.inputs[2])
+    shape = op.inputs[0].shape
+    if not shape.is_fully_defined() or op.type in ("ResourceGather", "TensorListGetItem"):
+        return None
+    if op.type == "ReverseSequence":
+        return np.array(shape[op.get_attr("seq_dim")] + 1)  # of lengths
+    if op.type == "GatherV2":
+        axis = tf.get_static_value(op.inputs[2])
+        return None if axis is None else np.array(shape)[axis]
+    return np.array(shape)[: op.inputs[1].shape[-1]]
 
 
 def _sizes(op: tf.Operation) -> tf.Tensor:
     """The sizes of the axes that an operation's indices are of."""
+    if (known := _known_sizes(op)) is not None:
+        return tf.constant(known)
     if op.type == "ResourceGather":
         return tf.raw_ops.VariableShape(input=op.inputs[0])[0]
+    if op.type == "TensorListGetItem":
+        return tf.raw_ops.TensorListLength(input_handle=op.inputs[0])
     shape = tf.shape(op.inputs[0])
+    if op.type == "ReverseSequence":
+        return shape[op.get_attr("seq_dim")] + 1
     return shape[op.inputs[2]] if op.type == "GatherV2" else shape[: op.inputs[1].shape[-1]]
 
 
@@ -89,7 +137,7 @@ def _met(graph: tf.Graph, on: str) -> str | None:
     return None
 
 
-def _as_large_as_its_input(attributes) -> bool:
+def _as_large_as_its_input(attributes: Mapping[str, tf.compat.v1.AttrValue]) -> bool:
     """Whether a pooling's result has the shape of its input, or may have: V2 takes the strides as a tensor."""
     strides, sizes = (set(attributes[name].list.i) for name in ("strides", "ksize"))
     return strides <= {1} and (attributes["padding"].s == b"SAME" or sizes <= {1})

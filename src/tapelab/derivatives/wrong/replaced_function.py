@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import nodes_of
@@ -29,7 +29,7 @@ class Replacement(NamedTuple):
     traced: Callable[[tf.compat.v1.GraphDef], bool]
 
 
-Node = tf.compat.v1.NodeDef
+Node: TypeAlias = tf.compat.v1.NodeDef
 Inputs = Callable[[Node], list[Node]]
 
 
@@ -41,7 +41,7 @@ def has_node(pattern: Callable[[Node, Inputs], bool]) -> Callable[[tf.compat.v1.
             what is no node of the same graph has "" for its type.
     """
 
-    def traced(definition):
+    def traced(definition: tf.compat.v1.GraphDef) -> bool:
         for nodes in nodes_of(definition):
             inputs = partial(_inputs, {node.name: node for node in nodes})
             if any(pattern(node, inputs) for node in nodes):
@@ -51,7 +51,7 @@ def has_node(pattern: Callable[[Node, Inputs], bool]) -> Callable[[tf.compat.v1.
     return traced
 
 
-def _inputs(nodes, node):
+def _inputs(nodes: dict[str, Node], node: Node) -> list[Node]:
     found = []
     for name in node.input:
         if name.startswith("^"):  # what runs before, and gives nothing

@@ -12,10 +12,11 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tapelab import process
 from tapelab.derivatives import private
+from tapelab.process.tensorflow import tf
 
 _twins = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin
 _forward_mode = {}  # "cache": of the products with tangents that an accumulator traced within a block
@@ -85,7 +86,7 @@ def replaced(
 
 
 @functools.cache
-def _places():
+def _places() -> list[tuple[Any, str, Callable[..., Any]]]:
     """What is replaced in TensorFlow: triples of its owner, its name and ours."""
     registry, functions = private.gradient_registry(), private.classes_with_backward_functions()
     if registry is None:
@@ -98,7 +99,7 @@ def _places():
     return places
 
 
-def _lookup(registry, kind):
+def _lookup(registry: Any, kind: str | bytes) -> Callable[..., Any] | None:
     kind = getattr(kind, "decode", lambda: kind)()
     block = _block.get()
     if registry is private.gradient_registry() and (kind in block.gradients or kind in block.wider):
@@ -106,7 +107,7 @@ def _lookup(registry, kind):
     return process.original(type(registry), "lookup")(registry, kind)
 
 
-def _differentiate(kind, op, *upstreams):
+def _differentiate(kind: str, op: tf.Operation, *upstreams: tf.Tensor | None) -> Any:
     block = _block.get()
     for table in (block.gradients, block.wider):
         ours = table.get(kind)
@@ -117,19 +118,19 @@ def _differentiate(kind, op, *upstreams):
     return plain(kind)(op, *upstreams)
 
 
-def _call_flat(concrete, *args, **kwargs):
+def _call_flat(concrete: tf.types.experimental.ConcreteFunction, *args: Any, **kwargs: Any) -> Any:
     call = process.underneath(private.classes_with_backward_functions()[0], "_call_flat", _call_flat)
     return _with_own_record(_twin_of_function(concrete), call, *args, **kwargs)
 
 
-def _forward_backward(rewriting, *args, **kwargs):
+def _forward_backward(rewriting: Any, *args: Any, **kwargs: Any) -> Any:
     call = process.original(private.classes_with_backward_functions()[1], "forward_backward")
     if "met" in vars(rewriting):
         return call(rewriting, *args, **kwargs)
     return _with_own_record(_twin_of_rewriting(rewriting), call, *args, **kwargs)
 
 
-def _call_function(args=None, kwargs=None, tracing_options=None):
+def _call_function(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
     module, cache = private.forward_mode_cache()
     if getattr(tracing_options, "function_cache", None) is cache:
         tracing_options = copy.copy(tracing_options)
@@ -137,7 +138,7 @@ def _call_function(args=None, kwargs=None, tracing_options=None):
     return process.original(module, "call_function")(args, kwargs, tracing_options)
 
 
-def _with_own_record(twin, call, *args, **kwargs):
+def _with_own_record(twin: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call with a twin. What was met when its backward functions were built counts as met again."""
     block = _block.get()
     token = _block.set(block._replace(met=twin.met))
@@ -148,7 +149,7 @@ def _with_own_record(twin, call, *args, **kwargs):
         block.met.update(twin.met)
 
 
-def _twin_of_function(concrete):
+def _twin_of_function(concrete: tf.types.experimental.ConcreteFunction) -> tf.types.experimental.ConcreteFunction:
     if (twin := _twins.get(concrete)) is not None:
         return twin
     twin = copy.copy(concrete)
@@ -157,13 +158,13 @@ def _twin_of_function(concrete):
     rewriting = concrete._delayed_rewrite_functions
     twin._delayed_rewrite_functions = own = _twin_of_rewriting(rewriting)
 
-    def get_gradient_function():
+    def get_gradient_function() -> Callable[..., Any]:
         chosen = own if _block.get().kept else rewriting
         return chosen._rewrite_forward_and_call_backward
 
     select = twin._select_forward_and_backward_functions
 
-    def select_forward_and_backward_functions(*args):
+    def select_forward_and_backward_functions(*args: Any) -> Any:
         call = select(*args)
         _keep_in_backward_functions(call._functions)
         return call
@@ -173,7 +174,7 @@ def _twin_of_function(concrete):
     return _twins.setdefault(concrete, twin)
 
 
-def _twin_of_rewriting(rewriting):
+def _twin_of_rewriting(rewriting: Any) -> Any:
     """The twin of what has the backward functions of the calls in graphs."""
     if (twin := _twins.get(rewriting)) is not None:
         return twin
@@ -184,25 +185,25 @@ def _twin_of_rewriting(rewriting):
     return _twins.setdefault(rewriting, twin)
 
 
-def _keep_in_backward_functions(functions):
+def _keep_in_backward_functions(functions: Any) -> None:
     """Have the backward functions that a tape records call what they call in a block."""
     if not hasattr(functions, "_wrap_backward_function") or "_wrap_backward_function" in vars(functions):
         return
     wrap = functions._wrap_backward_function
 
-    def wrap_backward_function(*args):
+    def wrap_backward_function(*args: Any) -> tuple[Callable[..., Any], Any]:
         backward, outputs = wrap(*args)
         return _in_a_block(backward), outputs
 
     functions._wrap_backward_function = wrap_backward_function
 
 
-def _in_a_block(function):
+def _in_a_block(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, in a block like this one whenever it is called."""
     block = _block.get()
 
     @functools.wraps(function)
-    def within(*args, **kwargs):
+    def within(*args: Any, **kwargs: Any) -> Any:
         with replaced(block.gradients, set(), wider=block.wider, kept=block.kept):
             return function(*args, **kwargs)
 

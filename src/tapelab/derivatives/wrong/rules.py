@@ -12,6 +12,10 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 
 _KINKS = ("Relu", "Maximum", "Minimum")
+_FEWEST = {"Max": "Min", "SegmentMax": "SegmentMin", "UnsortedSegmentMax": "UnsortedSegmentMin"}
+# What is computed from something that touches 0 and does not cross it does the same: of one tensor, of several.
+_KEEPS_SIGN = {"Cast", "ExpandDims", "Identity", "Mean", "Neg", "Reshape", "Squeeze", "Sum"}
+_JOINS = {"ConcatV2", "Mul", "Pack"}
 
 
 class Met(NamedTuple):
@@ -85,6 +89,46 @@ def _meets_its_minimum(met: Met) -> bool:
     return not _same(a, b) and any(_same(a, first) and _same(b, second) for first, second in pairs)
 
 
+def _meets_its_own_minimum(met: Met) -> bool:
+    """Whether the results are computed from the largest and the smallest of two numbers, or of segments of a tensor."""
+    op = met.op
+    before, after = (tensor.shape.num_elements() for tensor in (op.inputs[0], op.outputs[0]))
+    if op.type == "Max" and None not in (before, after) and before != 2 * after:
+        return False
+    minima = [other for other in met.within if other.type == _FEWEST[op.type]]
+    return any(all(map(_same, op.inputs, other.inputs)) for other in minima)
+
+
+def _touches_zero(met: Met) -> bool:
+    """Whether a square, which touches 0 and does not cross it, meets a kink at 0."""
+    first, kind = met.op.inputs[0], met.op.type
+    if kind in ("Maximum", "Minimum"):
+        return any(_is_square(a) and _is_zero(b) for a, b in (met.op.inputs, reversed(met.op.inputs)))
+    if kind in ("Abs", "LeakyRelu", "Relu", "Relu6"):
+        return _is_square(first)
+    while first.op.type in _KEEPS_SIGN:
+        first = first.op.inputs[0]
+    return first.op.type in ("ConcatV2", "Pack") and len({_is_square(part) for part in first.op.inputs}) == 2
+
+
+def _is_zero(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is a constant that is 0, or has a 0 in it."""
+    value = tf.get_static_value(tensor)
+    return tensor.op.type == "ZerosLike" or (value is not None and bool(np.any(value == 0)))
+
+
+def _is_square(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is a square or an even power, as far as the graph shows, or has one in it."""
+    op = tensor.op
+    if op.type == "Square" or (op.type == "Mul" and _same(*op.inputs)):
+        return True
+    if op.type == "Pow":
+        exponent = tf.get_static_value(op.inputs[1])
+        return exponent is not None and bool(np.any((exponent > 0) & (exponent % 2 == 0)))
+    inside = op.inputs[:1] if op.type in _KEEPS_SIGN else op.inputs if op.type in _JOINS else []
+    return any(map(_is_square, inside))
+
+
 def _same(a: tf.Tensor, b: tf.Tensor) -> bool:
     """Whether two tensors are one, or computed alike from the same ones, as x[0] and x[0] are."""
     if a is b or a.op is b.op:
@@ -126,7 +170,9 @@ RULES: dict[str, Callable[[Met], bool]] = {
     "log_add_exp_by_name": _log_add_exp_by_name,
     "may_cancel_a_kink": _may_cancel_a_kink,
     "meets_its_minimum": _meets_its_minimum,
+    "meets_its_own_minimum": _meets_its_own_minimum,
     "takes_a_constant_where_equal": _takes_a_constant_where_equal,
+    "touches_zero": _touches_zero,
     "uses_batch_statistics": _uses_batch_statistics,
     "uses_vectors": lambda met: met.used(met.op.outputs[1:]),
 }

@@ -11,7 +11,8 @@ The keys of a row are the attributes of `Cause`; its name is the code. Whoever a
 import dataclasses
 import pathlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import ItemsView, Mapping, Sequence
+from typing import Any
 
 _TABLES = pathlib.Path(__file__).parent
 
@@ -58,7 +59,7 @@ class Cause:
     makers_of_nan: str = ""
     expected: bool = False
 
-    def _repr_markdown_(self):
+    def _repr_markdown_(self) -> str:
         example, fix = (f"```python\n{code}\n```" for code in (self.example, self.fix))
         return f"**{self.code}**: {self.title}\n\n{self.meaning}\n\n{example}\n\nFix:\n\n{fix}"
 
@@ -91,7 +92,7 @@ class Status:
     colour: str
 
 
-def _rows(table):
+def _rows(table: str) -> ItemsView[str, Any]:
     return tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")).items()
 
 
@@ -107,7 +108,7 @@ def _read(*tables: str) -> dict[str, Cause]:
     return found
 
 
-def _one_line(text):
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 

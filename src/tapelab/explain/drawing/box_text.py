@@ -48,7 +48,7 @@ def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
     return text
 
 
-def _expression(box):
+def _expression(box: Box) -> str:
     """The learner's expression that one operation ran, where it is known."""
     if len(box.events) != 1:
         return ""
@@ -56,7 +56,7 @@ def _expression(box):
     return "" if found is None else ast.unparse(found)
 
 
-def _wrapped(text):
+def _wrapped(text: str) -> list[str]:
     """At most two lines of text, broken after a space, a comma or a bracket where there is one."""
     if len(text) <= _TEXT:
         return [text]

@@ -1,23 +1,27 @@
 """`draw`: a picture of what a tape recorded between some sources and a target, and where the gradient is cut."""
 
 import sys
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
 from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, files_of, size_of, text_of, width_of
-from tapelab.explain.drawing.layout import STUB, layered
+from tapelab.explain.drawing.layout import STUB, Placed, layered
 from tapelab.explain.drawing.numbered_table import numbering
 from tapelab.explain.drawing.shown_values import Passage, replayed
 from tapelab.explain.drawing.simplify import simplify
-from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, sketch
+from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch, sketch
 from tapelab.explain.ground import hooks
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text
+from tapelab.explain.missing.question import Question
+from tapelab.explain.missing.verdict import Finding
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -75,7 +79,7 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
         return _figure(drawing, title, passage)
 
 
-def _passage(asked, answers):
+def _passage(asked: Sequence[Question], answers: Sequence[tuple[Finding, Any]]) -> tuple[str | None, Passage]:
     """Return a title that says which gradients are bad, or None, and the `Passage`."""
     replay, found, marks = replayed(asked, answers)
     numbers, _ = numbering(replay, [question.start for question in asked])
@@ -88,7 +92,7 @@ def _passage(asked, answers):
     return f"{of} {_named([name for name, _ in sick], asked)}: {verdicts}", passage
 
 
-def _title(asked, findings):
+def _title(asked: Sequence[Question], findings: Sequence[Finding]) -> str:
     target = asked[0].target_name
     there, missing, partly = [], [], {}
     for question, finding in zip(asked, findings, strict=True):
@@ -109,11 +113,11 @@ def _title(asked, findings):
     return f"{title}; {paths} from {_named(partly, asked)} {'is' if paths == 'one path' else 'are'} cut"
 
 
-def _named(names, asked):
+def _named(names: Collection[str], asked: Sequence[Question]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {len(asked)} sources"
 
 
-def _figure(drawing, title, passage):
+def _figure(drawing: Sketch, title: str, passage: Passage | None) -> Figure:
     texts = {box: text_of(box, files_of(drawing), passage) for box in drawing.boxes}
     sizes = {box: size_of(text) for box, text in texts.items()}
     links, labels = [], {}
@@ -157,7 +161,7 @@ def _figure(drawing, title, passage):
     return fig
 
 
-def _legend(drawing, passage):
+def _legend(drawing: Sketch, passage: Passage | None) -> list[tuple[str, str]]:
     """What the signs mean: those of recording always; with values, only those that occur."""
     cut, missed = ("✕ gradient cut", plots.RED), ("○ not recorded", plots.GREY)
     if passage is None:
@@ -168,7 +172,7 @@ def _legend(drawing, passage):
     return [*shown, cut] if any(drawing.links.values()) else shown
 
 
-def _axes(left, right, bottom, top):
+def _axes(left: float, right: float, bottom: float, top: float) -> tuple[Figure, Axes]:
     """A figure, with axes that fill it and have points as units."""
     # At low resolution Matplotlib rounds the widths of letters up, and text would not fit its box.
     fig = plt.figure(figsize=((right - left) / 72, (top - bottom) / 72), dpi=110)
@@ -178,7 +182,7 @@ def _axes(left, right, bottom, top):
     return fig, ax
 
 
-def _draw_box(ax, box, text, place, is_origin):
+def _draw_box(ax: Axes, box: Box, text: Sequence[str], place: Placed, is_origin: bool) -> None:
     round_ends = "round,pad=0,rounding_size=9" if box.role != "operation" else "round,pad=0,rounding_size=2"
     corner = (place.x - place.width / 2, place.y - place.height / 2)
     style = dict(_STATES[box.state])
@@ -201,14 +205,16 @@ def _draw_box(ax, box, text, place, is_origin):
         y -= (WIDE + SMALL) * 0.675 if i == 0 else SMALL * 1.35
 
 
-def _draw_cotangent(ax, text, place):
+def _draw_cotangent(ax: Axes, text: str, place: Placed) -> None:
     """The label on a link: on white, so that the link does not run through it."""
     around = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
     font = {"fontsize": SMALL, "family": "DejaVu Sans Mono", "weight": "bold", "color": _BACK}
     ax.text(place.x + _APART, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
 
 
-def _draw_both_ways(ax, upper, lower, label):
+def _draw_both_ways(
+    ax: Axes, upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, float]], label: Placed
+) -> None:
     """An edge with a label: the value's arrow down and, to the right of it, the gradient's up, through the label."""
     aside = label.width / 2 - _APART
     (port, top), *rest = upper
@@ -220,13 +226,13 @@ def _draw_both_ways(ax, upper, lower, label):
     _draw_link(ax, up[::-1], _BACKWARDS, arrow=True)
 
 
-def _link_style(start, end):
+def _link_style(start: Hashable, end: Hashable) -> Mapping[str, Any]:
     if not (isinstance(start, Box) and isinstance(end, Box)):
         return _CUT  # to or from the cause that is written on it
     return _OPEN if start.state == end.state == RECORDED else _OFF_TAPE
 
 
-def _draw_link(ax, points, style, arrow):
+def _draw_link(ax: Axes, points: Sequence[tuple[float, float]], style: Mapping[str, Any], arrow: bool) -> None:
     xs, ys = zip(*points, strict=True)
     ax.plot(xs, ys, zorder=1, solid_joinstyle="round", gid="link", **style)
     if arrow:
@@ -236,7 +242,7 @@ def _draw_link(ax, points, style, arrow):
         ax.annotate("", xy=tip, xytext=before, arrowprops=arrow_style, zorder=1)
 
 
-def _draw_legend(ax, middle, y, entries):
+def _draw_legend(ax: Axes, middle: float, y: float, entries: Sequence[tuple[str, str]]) -> None:
     for i, (label, colour) in enumerate(entries):
         x = (i - (len(entries) - 1) / 2) * 110
         ax.text(middle + x, y, label, color=colour, fontsize=SMALL, ha="center", va="center", gid="legend")

@@ -7,7 +7,7 @@ order within each row that avoids crossings, then coordinates. All lengths are i
 import dataclasses
 import graphlib
 import itertools
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 GAP_X, GAP_Y = 16.0, 24.0
 STUB = 9.0  # a link's last bit, straight down into its box, for the arrowhead
@@ -64,7 +64,9 @@ def layered(
     return {node: placed[node] for node in sizes}, routes
 
 
-def _rows(sizes, links):
+def _rows(
+    sizes: Mapping[Hashable, tuple[float, float]], links: Collection[tuple[Hashable, Hashable]]
+) -> dict[Hashable, int]:
     """The row of each node: the length of the longest path to it; a node without links in comes just above its use."""
     before, following = ({node: [] for node in sizes} for _ in range(2))
     for start, end in links:
@@ -80,7 +82,9 @@ def _rows(sizes, links):
     return {node: row - top for node, row in rows.items()}
 
 
-def _neighbours(placed, chains):
+def _neighbours(
+    placed: Mapping[Hashable, Placed], chains: Iterable[Sequence[Hashable]]
+) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, list[Hashable]]]:
     above, below = {node: [] for node in placed}, {node: [] for node in placed}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
@@ -89,7 +93,11 @@ def _neighbours(placed, chains):
     return above, below
 
 
-def _order(placed, above, below):
+def _order(
+    placed: Mapping[Hashable, Placed],
+    above: Mapping[Hashable, Sequence[Hashable]],
+    below: Mapping[Hashable, Sequence[Hashable]],
+) -> list[list[Hashable]]:
     """The nodes of each row from left to right: sorted by the mean place of their neighbours, downwards and upwards."""
     rows = {}
     for node, place in placed.items():
@@ -109,11 +117,11 @@ def _order(placed, above, below):
     return best
 
 
-def _mean(values, default):
+def _mean(values: Sequence[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-def _crossings(order, below):
+def _crossings(order: Sequence[Sequence[Hashable]], below: Mapping[Hashable, Sequence[Hashable]]) -> int:
     total = 0
     for upper, lower in itertools.pairwise(order):
         index = {node: i for i, node in enumerate(lower)}
@@ -123,7 +131,12 @@ def _crossings(order, below):
     return total
 
 
-def _set_x(placed, order, above, below):
+def _set_x(
+    placed: Mapping[Hashable, Placed],
+    order: Sequence[Sequence[Hashable]],
+    above: Mapping[Hashable, Sequence[Hashable]],
+    below: Mapping[Hashable, Sequence[Hashable]],
+) -> None:
     for row in order:
         _spread(placed, row, [0.0] * len(row))
     for sweep in range(16):
@@ -133,7 +146,7 @@ def _set_x(placed, order, above, below):
             _spread(placed, row, wanted)
 
 
-def _spread(placed, row, wanted):
+def _spread(placed: Mapping[Hashable, Placed], row: Sequence[Hashable], wanted: Sequence[float]) -> None:
     """Move the nodes of a row as near to where they want to be as their order and the gaps allow (least squares)."""
     offsets, at = [], 0.0
     for i, node in enumerate(row):
@@ -152,7 +165,9 @@ def _spread(placed, row, wanted):
         placed[node].x = offset + shift
 
 
-def _set_y(placed, order, gap_y):
+def _set_y(
+    placed: Mapping[Hashable, Placed], order: Sequence[Sequence[Hashable]], gap_y: float
+) -> tuple[list[float], list[float]]:
     """Set the rows one below the other. Returns the y of each row's top and bottom."""
     tops, bottoms, y = [], [], 0.0
     for row in order:
@@ -166,7 +181,9 @@ def _set_y(placed, order, gap_y):
     return tops, bottoms
 
 
-def _ports(placed, chains):
+def _ports(
+    placed: Mapping[Hashable, Placed], chains: Mapping[tuple[Hashable, Hashable], Sequence[Hashable]]
+) -> dict[tuple[str, tuple[Hashable, Hashable]], float]:
     """Where on a box each link starts or ends: spread over the middle of its edge in the order of the other ends."""
     leaving, arriving = {}, {}
     for link, chain in chains.items():
@@ -182,7 +199,14 @@ def _ports(placed, chains):
     return ports
 
 
-def _route(link, chain, placed, ports, tops, bottoms):
+def _route(
+    link: tuple[Hashable, Hashable],
+    chain: Sequence[Hashable],
+    placed: Mapping[Hashable, Placed],
+    ports: Mapping[tuple[str, tuple[Hashable, Hashable]], float],
+    tops: Sequence[float],
+    bottoms: Sequence[float],
+) -> list[tuple[float, float]]:
     start, end = placed[chain[0]], placed[chain[-1]]
     points = [(ports["out", link], start.y - start.height / 2), (ports["out", link], bottoms[start.row])]
     for lane in chain[1:-1]:

@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -16,9 +16,10 @@ from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.ground.walks import reachable
+from tapelab.explain.missing.question import Question
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.node_expressions import of_node
-from tapelab.explain.values.rerun.nodes import Node
+from tapelab.explain.values.rerun.nodes import Node, Trace
 
 _LONGEST = 44  # characters of an expression
 
@@ -120,7 +121,7 @@ def numbering(replay: Replay, starts: Sequence[int]) -> tuple[dict[int, int], li
     return numbers, nodes
 
 
-def _rows(replay, asked, marks):
+def _rows(replay: Replay, asked: Sequence[Question], marks: Mapping[Node, str]) -> Iterator[Row]:
     trace = replay.trace
     numbers, nodes = numbering(replay, [question.start for question in asked])
     for number, question in enumerate(asked):
@@ -134,18 +135,18 @@ def _rows(replay, asked, marks):
         yield Row(number, spelled(node.op), source, value, gradient_text(replay, first), marks.get(node, ""), received)
 
 
-def _upstream(replay):
+def _upstream(replay: Replay) -> KeysView[Node]:
     """The nodes that the target was made by, as far as they were made from the sources."""
     depends = replay.depending(replay.sources)
 
-    def makers(keys):
+    def makers(keys: Iterable[int]) -> list[Node]:
         nodes = map(replay.trace.producer.get, keys)
         return [node for node in nodes if node is not None and depends & set(node.inputs)]
 
     return reachable(makers(replay.targets), lambda node: makers(node.inputs))
 
 
-def _source(node, trace, numbers):
+def _source(node: Node, trace: Trace, numbers: Mapping[int, int]) -> str:
     """The learner's expression; within a function or a library, the rows and numbers that the operation takes."""
     expression = of_node(node) if node.event.op == node.op else None
     taken = ", ".join(_operand(trace, key, numbers) for key in node.inputs)
@@ -154,14 +155,14 @@ def _source(node, trace, numbers):
     return shortened(ast.unparse(expression), _LONGEST) + (f"  [{taken}]" if len(taken) <= 16 else "")
 
 
-def _operand(trace, key, numbers):
+def _operand(trace: Trace, key: int, numbers: Mapping[int, int]) -> str:
     if numbers.get(key) is not None:
         return f"#{numbers[key]}"
     values = array(trace.values[key])
     return value_text(values) if values.size == 1 else "·"
 
 
-def _value(trace, key):
+def _value(trace: Trace, key: int) -> str:
     value = trace.values[key]
     reads = [node for node in trace.users.get(key, ()) if node.op in TRANSPARENT]
     if reads:
@@ -170,7 +171,7 @@ def _value(trace, key):
     return value_text(values) if values.size else ""
 
 
-def _received(replay, number, numbers):
+def _received(replay: Replay, number: int, numbers: Mapping[int, int]) -> tuple[tuple[int | None, str], ...]:
     """The parts of a row's gradient. What a row hands to itself is the reading of a variable, and counts as one."""
     found = []
     for key in [key for key, other in numbers.items() if other == number]:

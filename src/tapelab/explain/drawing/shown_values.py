@@ -1,6 +1,6 @@
 """What flows through a drawing: the values forwards on its boxes, and the cotangents backwards on its links."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import SYMPTOMS
@@ -60,7 +60,7 @@ class Passage:
         numbers: key of a tensor → the number in the table of what made it.
     """
 
-    def __init__(self, replay, origins, numbers):
+    def __init__(self, replay: Replay, origins: Mapping[Node, str], numbers: Mapping[int, int]):
         self._replay, self._numbers = replay, numbers
         self._origins = {node.event: text for node, text in origins.items()}
 

@@ -23,7 +23,7 @@ def simplify(drawing: Sketch, limit: int) -> None:
         pass
 
 
-def _merge_round(drawing):
+def _merge_round(drawing: Sketch) -> bool:
     """Merge what ran one after the other, no box twice, so that the merged boxes come out alike. False if nothing."""
     merged = set()
     for first, second in _successions(_Links(drawing)):
@@ -37,7 +37,7 @@ def _merge_round(drawing):
 class _Links:
     """A sketch with its links looked up both ways, for one step of simplification."""
 
-    def __init__(self, drawing):
+    def __init__(self, drawing: Sketch):
         self.drawing = drawing
         self.after = {box: [] for box in drawing.boxes}
         self.before = {box: [] for box in drawing.boxes}
@@ -45,11 +45,11 @@ class _Links:
             self.after[start].append(end)
             self.before[end].append(start)
 
-    def uncut(self):
+    def uncut(self) -> list[tuple[Box, Box]]:
         """Return the links that are not cut and whose two boxes are alike, as a list of (start, end)."""
         return [pair for pair, titles in self.drawing.links.items() if not titles and _alike(*pair)]
 
-    def would_hide_a_cut(self, first, second):
+    def would_hide_a_cut(self, first: Box, second: Box) -> bool:
         """Whether merging two boxes would put a cut link on top of one that is not cut, or make it a link to itself."""
         links = self.drawing.links
         if links.get((first, second)) or links.get((second, first)):
@@ -58,7 +58,7 @@ class _Links:
         ways += [((first, other), (second, other)) for other in self.after[first]]
         return any(one in links and two in links and bool(links[one]) != bool(links[two]) for one, two in ways)
 
-    def merge(self, first, second):
+    def merge(self, first: Box, second: Box) -> bool:
         """Make one box of two."""
         drawing = self.drawing
         lines = tuple(dict.fromkeys((*first.lines, *second.lines)))
@@ -77,11 +77,11 @@ class _Links:
         return True
 
 
-def _alike(first, second):
+def _alike(first: Box, second: Box) -> bool:
     return first.role == second.role == "operation" and (first.state, first.mark) == (second.state, second.mark)
 
 
-def _merge_chain(links):
+def _merge_chain(links: _Links) -> bool:
     """Merge two boxes between which nothing branches off or comes in."""
     for start, end in links.uncut():
         if len(links.after[start]) == 1 and len(links.before[end]) == 1:
@@ -89,7 +89,7 @@ def _merge_chain(links):
     return False
 
 
-def _successions(links):
+def _successions(links: _Links) -> list[tuple[Box, Box]]:
     """Boxes that are alike and next to each other in time. Nothing lies between, so merging makes no cycle."""
     sorter = graphlib.TopologicalSorter(links.before)
     sorter.prepare()

@@ -1,12 +1,13 @@
 """What a drawing shows, before it has any coordinates: boxes and links."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.log import Kind
+from tapelab.explain.ground.log import Event, Kind
 from tapelab.explain.ground.walks import reachable
+from tapelab.explain.missing.paths import Point, Step
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
 
@@ -68,7 +69,7 @@ def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch
 
 
 class _Draft:
-    def __init__(self, question):
+    def __init__(self, question: Question):
         self._log, self._flow = question.log, question.flow
         self._boxes = {}  # event index → Box
         self._sketch = Sketch([], {})
@@ -76,7 +77,7 @@ class _Draft:
         self._upstream = self._flow.upstream(self._goals)
         self._target = Box("target", question.target_name, self._state(self._goals), keys=tuple(self._goals))
 
-    def drawn(self, questions, findings):
+    def drawn(self, questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
         for question, finding in zip(questions, findings, strict=True):
             self._add_source(question, finding)
         self._sketch.boxes.append(self._target)
@@ -88,7 +89,7 @@ class _Draft:
         self._prune()
         return self._sketch
 
-    def _prune(self):
+    def _prune(self) -> None:
         """Take out operations that lead nowhere in the picture."""
         drawing = self._sketch
         before = {box: [] for box in drawing.boxes}
@@ -98,10 +99,10 @@ class _Draft:
         drawing.boxes = [box for box in drawing.boxes if box in leading]
         drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] in leading}
 
-    def _state(self, keys):
+    def _state(self, keys: Set[int]) -> str:
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED
 
-    def _add_source(self, question, finding):
+    def _add_source(self, question: Question, finding: Finding) -> None:
         reads = [event for event in self._flow.uses(question.start) if event.op in TRANSPARENT]
         keys = (question.start, *(key for event in reads for key in event.outputs))
         source = Box("source", question.source_name, self._state({question.start}), keys=keys)
@@ -113,7 +114,7 @@ class _Draft:
         elif finding.path[-1].event.op == "ReadVariableOp":
             self._link(source, self._target, ())
 
-    def _follow(self, start, source, finding, at_source):
+    def _follow(self, start: Point, source: Box, finding: Finding, at_source: tuple[str, ...]) -> list[Event]:
         """Add what a source leads to: as far as it leads to the target, or everything where nothing does."""
         downstream = self._flow.downstream(start)
         reached, seen, waiting = [], set(), [(start, source, at_source if finding.path else ())]
@@ -133,19 +134,19 @@ class _Draft:
                     waiting.append((step.end, end, titles))
         return reached
 
-    def _is_taken_over(self, step, downstream):
+    def _is_taken_over(self, step: Step, downstream: Set[Point]) -> bool:
         """Whether a custom gradient answers for what this step makes, so that the inside need not be shown."""
         taker = self._log.producers.get(step.end)
         is_custom = taker is not None and taker is not step.event and taker.kind is Kind.CUSTOM
         return is_custom and not downstream.isdisjoint(taker.inputs)
 
-    def _titles(self, step, box, carried):
+    def _titles(self, step: Step, box: Box, carried: tuple[str, ...]) -> tuple[str, ...]:
         """The causes to write on a link. That recording was stopped is written where it begins, not after."""
         inside = box.role == "operation" and box.state == NOT_RECORDED
         codes = [cut.code for cut in step.cuts if not (inside and cut.code in ("recording_stopped", "tape_reset"))]
         return tuple(dict.fromkeys((*carried, *(CAUSES[code].title for code in codes))))
 
-    def _add_missing_link(self, source, reached, finding):
+    def _add_missing_link(self, source: Box, reached: Sequence[Event], finding: Finding) -> None:
         """Where no values flow, show what each side has, and between them the cause."""
         made = [
             event
@@ -163,7 +164,7 @@ class _Draft:
         start = source if last is None else self._box(last)
         self._link(start, self._box(later[0]) if later else self._target, (CAUSES[finding.code].title,))
 
-    def _box(self, event):
+    def _box(self, event: Event) -> Box:
         if event.index not in self._boxes:
             mark = {Kind.CUSTOM: "custom gradient", Kind.FUNCTION: "tf.function"}.get(event.kind, "")
             state = RECORDED if event.unrecorded is None and not event.erased else NOT_RECORDED
@@ -174,7 +175,7 @@ class _Draft:
             self._sketch.boxes.append(self._boxes[event.index])
         return self._boxes[event.index]
 
-    def _link(self, start, end, titles):
+    def _link(self, start: Box, end: Box, titles: tuple[str, ...]) -> None:
         """Link two boxes. Where several values go the same way, the link is cut only if all are."""
         if start is not end:
             known = self._sketch.links.get((start, end), titles)

@@ -4,9 +4,10 @@ import dataclasses
 import hashlib
 import html
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from tapelab.explain.drawing.numbered_table import Table, table_of
+from tapelab.explain.drawing.numbered_table import Row, Table, table_of
 from tapelab.explain.ground.explain_tape import ExplainTape
 
 # Radio buttons and style sheets: they need no script and no kernel, and arrow keys move from one to the next, which
@@ -42,12 +43,12 @@ class Steps:
     table: Table
     told: tuple[str, ...]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.table)
 
     __repr__ = __str__
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         name = "tape-" + hashlib.sha256(f"{self.table}{self.told}".encode()).hexdigest()[:8]
         buttons = "".join(
             f'<input type="radio" name="{name}" id="{name}-{step}" aria-label="{html.escape(f"{step}. {text}")}"'
@@ -62,14 +63,14 @@ class Steps:
             f"<table>\n{self._rows()}</table>\n</fieldset>"
         )
 
-    def _style(self, name):
+    def _style(self, name: str) -> str:
         count, rules = len(self.told), _STYLE
         for now in range(1, count + 1):
             later = ", ".join(f".from-{step}" for step in range(now + 1, count + 1))
             rules += (_STEP + (_LATER.replace("LATER", later) if later else "")).replace("NOW", str(now))
         return rules.replace("ID", name) + "}\n"
 
-    def _rows(self):
+    def _rows(self) -> str:
         """The table's rows. What a step brings is in a span that says from which step on it is seen."""
         rows = self.table.rows
         heads = ("#", "operation", "of", "value ↓", f"gradient of {self.table.target} ↑")
@@ -109,14 +110,14 @@ def step_through(tape: ExplainTape, target: Any, sources: Any) -> Steps:
     return Steps(whole, (*down, start, *up))
 
 
-def _handed(row, rows):
+def _handed(row: Row, rows: Sequence[Row]) -> str:
     """A sentence on what one row hands to those above it."""
     parts = [(other.number, text) for other in rows for user, text in other.received if user == row.number]
     told = " and ".join(f"{text} to row {number}" for number, text in parts)
     return f"Up: row {row.number} hands {told or 'nothing on'}."
 
 
-def _received(row, rows):
+def _received(row: Row, rows: Sequence[Row]) -> str:
     """What a row has received, part by part, and the sum where there are several."""
     step, told = 0, ""
     for user, text in row.received:
@@ -125,5 +126,5 @@ def _received(row, rows):
     return told + (_seen_from(step, f"; sum {row.gradient}") if len(row.received) > 1 else "")
 
 
-def _seen_from(step, text):
+def _seen_from(step: int, text: str) -> str:
     return f'<span class="from-{step}">{html.escape(text)}</span>'

@@ -35,7 +35,7 @@ class ExplainTape(tf.GradientTape):
         watch_accessed_variables: whether trainable variables are watched when they are read.
     """
 
-    def __init__(self, persistent=False, watch_accessed_variables=True):
+    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True):
         # Always persistent underneath, so that the tape can be asked again for what it really returns. That it is used
         # up after one gradient, unless it was asked to be persistent, is taken care of in `_computing`.
         super().__init__(persistent=True, watch_accessed_variables=watch_accessed_variables)
@@ -52,7 +52,7 @@ class ExplainTape(tf.GradientTape):
         self._busy = False
         self._finalizer = None
 
-    def __enter__(self):
+    def __enter__(self) -> "ExplainTape":
         if tf.executing_eagerly():
             self.blind = self_test.blind()
         if self.spent:
@@ -78,13 +78,13 @@ class ExplainTape(tf.GradientTape):
             raise
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         try:
             super().__exit__(*exception)
         finally:
             self._stop_listening()
 
-    def _stop_listening(self):
+    def _stop_listening(self) -> None:
         if not self.in_function and not self.blind:
             hooks.silence(self.log)
             if self._finalizer is not None:
@@ -157,14 +157,14 @@ class ExplainTape(tf.GradientTape):
                 stack.enter_context(super().stop_recording())
             return super().gradient(targets, source)
 
-    def _sees(self):
+    def _sees(self) -> bool:
         return not self.in_function and not self.blind and self.log.opened is not None
 
-    def _recording_now(self):
+    def _recording_now(self) -> bool:
         return self.log.is_open and not self.log.is_paused
 
     @contextlib.contextmanager
-    def _computing(self, target, sources):
+    def _computing(self, target: Any, sources: Any) -> Iterator[None]:
         """Behave as a tape that is not persistent does: stop recording, compute once, then be used up."""
         if self._busy or self.is_persistent:
             yield
@@ -183,7 +183,7 @@ class ExplainTape(tf.GradientTape):
         if self._sees():
             self.asked = set(_pairs(target, sources))
 
-    def _refuse_loop(self, keywords):
+    def _refuse_loop(self, keywords: dict[str, Any]) -> None:
         if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
             raise RuntimeError(
                 "GradientTape must be created with persistent=True to compute the jacobian with eager execution "
@@ -191,7 +191,7 @@ class ExplainTape(tf.GradientTape):
             )
 
 
-def _pairs(target, sources):
+def _pairs(target: Any, sources: Any) -> list[tuple[int, int]]:
     """Return (key, key) for each target and source."""
     keys = [[key for value in tf.nest.flatten(values) for key in keys_of(value)] for values in (target, sources)]
     return [(first, second) for first in keys[0] for second in keys[1]]

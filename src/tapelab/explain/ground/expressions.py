@@ -14,7 +14,7 @@ from tapelab.process import syntax
 
 
 @functools.lru_cache(maxsize=32)
-def _parsed(source):
+def _parsed(source: str) -> ast.Module | None:
     try:
         return syntax.parse(source)
     except SyntaxError:
@@ -64,7 +64,7 @@ def operands(expression: ast.expr, values: Sequence[Any]) -> Iterator[tuple[ast.
     return zip(filter(None, parts[:count]), values, strict=False)
 
 
-def _position(node):
+def _position(node: ast.expr) -> tuple[int, int, int | None, int | None]:
     return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
 
@@ -155,7 +155,7 @@ def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
     return Line(file, found) if found and made else None
 
 
-def _is_name(node, name):
+def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
@@ -183,10 +183,10 @@ def same(one: ast.AST | None, other: ast.AST | None) -> bool:
 
 
 class _Replace(ast.NodeTransformer):
-    def __init__(self, old, new):
+    def __init__(self, old: ast.expr, new: ast.expr):
         self._old, self._new = old, new
 
-    def visit(self, node):
+    def visit(self, node: ast.AST) -> Any:
         return self._new if same(node, self._old) and type(node) is type(self._old) else self.generic_visit(node)
 
 

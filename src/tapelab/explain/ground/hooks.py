@@ -22,7 +22,7 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapelab import process
@@ -37,11 +37,11 @@ _held = {}  # identity of each listener → (what keeps the replacements, its th
 _thread = threading.local()  # .listeners: the listeners of one thread, in the order in which they opened
 
 
-def _listeners():
+def _listeners() -> tuple[Any, ...]:
     return getattr(_thread, "listeners", ())
 
 
-def _tell(method, *arguments):
+def _tell(method: str, *arguments: Any) -> None:
     """Call one method of each listener of this thread. A listener's own failure must not become the learner's."""
     for listener in _listeners():
         try:
@@ -50,7 +50,14 @@ def _tell(method, *arguments):
             listener.failed(error)
 
 
-def _on_operation(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+def _on_operation(
+    op_type: bytes | str,
+    inputs: Any,
+    attributes: tuple[Any, ...],
+    outputs: Any,
+    op_name: str | None = None,
+    graph: tf.Graph | None = None,
+) -> None:
     """The op callback. Inside a graph it is called while tracing, which says nothing about what will run."""
     if graph is None and _listeners():
         if isinstance(op_type, bytes):
@@ -64,11 +71,17 @@ def _on_operation(op_type, inputs, attributes, outputs, op_name=None, graph=None
         _tell("on_operation", op_type, inputs, attributes, outputs, place)
 
 
-def _execute(*arguments, **keywords):
+def _execute(*arguments: Any, **keywords: Any) -> Any:
     return private.execute.execute_with_callbacks(*arguments, **keywords)
 
 
-def _record_operation(op_type, output_tensors, input_tensors, backward_function, forward_function=None):
+def _record_operation(
+    op_type: bytes | str,
+    output_tensors: Any,
+    input_tensors: Any,
+    backward_function: Callable[..., Any],
+    forward_function: Callable[..., Any] | None = None,
+) -> Any:
     original = private.HOOKED["record_operation"][2]
     result = original(op_type, output_tensors, input_tensors, backward_function, forward_function)
     if _listeners() and tf.executing_eagerly() and not private.recording_stopped():
@@ -79,12 +92,12 @@ def _record_operation(op_type, output_tensors, input_tensors, backward_function,
 
 
 @functools.cache
-def _is_variable(kind):
+def _is_variable(kind: type) -> bool:
     """Whether a type is one of variables, TensorFlow's or Keras's."""
     return hasattr(kind, "handle")
 
 
-def _read(argument):
+def _read(argument: Any) -> Any:
     if isinstance(argument, (list, tuple)):
         if any(_is_variable(type(item)) for item in argument):
             return type(argument)(_read(item) for item in argument)
@@ -92,7 +105,7 @@ def _read(argument):
     return tf.convert_to_tensor(argument) if _is_variable(type(argument)) else argument
 
 
-def _fast_path_execute(eager_context, op_type, name, *arguments):
+def _fast_path_execute(eager_context: Any, op_type: str, name: str | None, *arguments: Any) -> Any:
     # An operation on the variable itself takes its handle, not its value.
     # The test is written out here because it runs for every operation.
     for argument in arguments:
@@ -104,7 +117,7 @@ def _fast_path_execute(eager_context, op_type, name, *arguments):
     return private.HOOKED["fast path"][2](eager_context, op_type, name, *arguments)
 
 
-def _numpy(self):
+def _numpy(self) -> Any:
     if _listeners():
         caller = sys._getframe(1)
         if caller.f_code.co_name not in _SHOWING:
@@ -113,7 +126,9 @@ def _numpy(self):
     return private.HOOKED["_numpy"][2](self)
 
 
-def _py_func_common(func, inp, Tout, stateful=True, name=None):
+def _py_func_common(
+    func: Callable[..., Any], inp: Any, Tout: Any, stateful: bool = True, name: str | None = None
+) -> Any:
     original = private.HOOKED["numpy_function"][2]
     if not _listeners() or not tf.executing_eagerly():
         return original(func, inp, Tout, stateful, name)
@@ -127,7 +142,7 @@ def _py_func_common(func, inp, Tout, stateful=True, name=None):
     return result
 
 
-def _persistent_tape():
+def _persistent_tape() -> tf.GradientTape:
     return tf.GradientTape(persistent=True)
 
 

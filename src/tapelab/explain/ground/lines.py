@@ -16,7 +16,7 @@ _OWN, _LIBRARY, _TELLING = range(3)
 _known_files = {}
 
 
-def _file_kind(filename):
+def _file_kind(filename: str) -> int:
     """Whether a file is the learner's own, a library's, or one in which `walk` looks for a function."""
     if filename not in _known_files:
         # No file at all, "<frozen …>", is Python itself; but in IPython 7 a cell is "<ipython-input-…>".
@@ -47,11 +47,11 @@ class Line:
         """Where it is, for people: "cell In[3], line 2" or "train.py, line 12"."""
         return f"{_file_name(self.file)}, line {self.number}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.place}: {self.text}" if self.text else self.place
 
 
-def _file_name(file):
+def _file_name(file: str) -> str:
     old_cell = re.match(r"<ipython-input-(\d+)-", file)
     if old_cell:
         return f"cell In[{old_cell[1]}]"
@@ -68,7 +68,7 @@ def _file_name(file):
     return pathlib.PurePath(file).name
 
 
-def _cell_number(shell, file):
+def _cell_number(shell: typing.Any, file: str) -> int | None:
     """The number of the last cell that was run with the source of a file, or None: IPython 7 does not keep it."""
     source = "".join(linecache.getlines(file)).strip()
     cells = shell.history_manager.input_hist_parsed  # what linecache has, too: the cell without IPython's own syntax
@@ -96,7 +96,7 @@ class Place(typing.NamedTuple):
 
 
 @functools.lru_cache(maxsize=65536)
-def _line(file, number):
+def _line(file: str, number: int) -> Line:
     return Line(file, number)
 
 

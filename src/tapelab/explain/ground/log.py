@@ -131,7 +131,7 @@ class Log:
         failure: a sentence, if listening itself failed.
     """
 
-    def __init__(self, tape):
+    def __init__(self, tape: tf.GradientTape):
         # Weakly, so that the tensors are released at once with the tape and need not wait for the garbage collector.
         self._tape = weakref.ref(tape)
         self.events, self.departures = [], []
@@ -261,34 +261,34 @@ class Log:
         """Whether the tensor with this key is a handle to state."""
         return is_handle(self.tensors[key].dtype)
 
-    def _keep(self, tensor):
+    def _keep(self, tensor: tf.Tensor) -> int:
         key = private.key(tensor)
         self.tensors.setdefault(key, tensor)
         return key
 
-    def _keep_all(self, tensors):
+    def _keep_all(self, tensors: Iterable[tf.Tensor]) -> tuple[int, ...]:
         return tuple(map(self._keep, tensors))
 
-    def _keep_python_calls(self, event):
+    def _keep_python_calls(self, event: Event) -> None:
         known = self._calls_before | self.python_calls
         new = {token: call for token, call in private.python_calls().items() if known.get(token) is not call}
         if new:
             self.python_calls_of[event.index] = new
             self.python_calls.update(new)
 
-    def _reaches_tape(self, inputs):
+    def _reaches_tape(self, inputs: Iterable[int]) -> bool:
         return any(key in self.on_tape and self.carries(key) for key in inputs)
 
-    def _put_on_tape(self, event, outputs):
+    def _put_on_tape(self, event: Event, outputs: Iterable[int]) -> None:
         self.on_tape.update(outputs)
         for output in event.outputs:
             self.producers[output] = event
 
-    def _add_watched(self, key):
+    def _add_watched(self, key: int) -> None:
         self.on_tape.add(key)
         self.ever_watched.add(key)
 
-    def _notice_variables(self, inputs):
+    def _notice_variables(self, inputs: Iterable[int]) -> None:
         """Find out whether the tape has begun to watch the variables whose handles are among these."""
         if not any(key not in self.on_tape and self.tensors[key].dtype == tf.resource for key in inputs):
             return

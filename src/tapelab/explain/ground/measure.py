@@ -1,5 +1,8 @@
 """What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -39,7 +42,7 @@ def items(tensor_list: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
     ]
 
 
-def _items(tensor_list):
+def _items(tensor_list: tf.Tensor) -> np.ndarray:
     for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
         try:
             return np.concatenate([array(item).ravel() for item in items(tensor_list, dtype)] or [_EMPTY])
@@ -54,7 +57,9 @@ class Measures:
     def __init__(self):
         self._known = {}
 
-    def _remember(self, question, tensor, answer):
+    def _remember(
+        self, question: str, tensor: tf.Tensor | tf.IndexedSlices | None, answer: Callable[[np.ndarray], Any]
+    ) -> Any:
         key = (question, id(tensor))
         if key not in self._known:
             self._known[key] = answer(array(tensor)) if tensor is not None else answer(_EMPTY)

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def number(value: float | complex) -> str:
+def number(value: float | complex | np.number) -> str:
     """Write a number with at most four significant digits."""
     if np.iscomplexobj(value):
         return f"{value:.3g}"
@@ -68,11 +68,11 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _shape(values):
+def _shape(values: np.ndarray) -> str:
     return "(" + ", ".join(map(str, values.shape)) + ("," if values.ndim == 1 else "") + ")"
 
 
-def _not_finite(values):
+def _not_finite(values: np.ndarray) -> str:
     """Count NaN and infinities: "2 of 6 NaN"; empty where all are finite."""
     counts = ((int(np.isnan(values).sum()), "NaN"), (int(np.isinf(values).sum()), "inf"))
     return ", ".join(f"{count} of {values.size} {word}" for count, word in counts if count)

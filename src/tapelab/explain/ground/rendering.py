@@ -52,20 +52,20 @@ class _Markdown(Style):
     text = cell = staticmethod(escaped)
 
     @classmethod
-    def strong(cls, text):
+    def strong(cls, text: str) -> str:
         return f"**{cls.text(text)}**"
 
     @staticmethod
-    def code(text):
+    def code(text: str) -> str:
         fence = "``" if "`" in text else "`"
         return f"{fence} {text} {fence}" if fence == "``" else f"`{text}`"
 
     @staticmethod
-    def block(code):
+    def block(code: str) -> str:
         return f"\n\n```python\n{code}\n```"
 
     @classmethod
-    def table(cls, rows, rule=""):
+    def table(cls, rows: Sequence[Sequence[str]], rule: str = "") -> str:
         head, *rest = ("| " + " | ".join(map(cls.cell, row)) + " |" for row in rows)
         return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
 
@@ -78,15 +78,15 @@ class Told:
 
     between = ""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.heading}>"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (self.between or PLAIN.between).join(self.lines(PLAIN))
 
     def markdown(self) -> str:
         """Return the answer as Markdown."""
         return (self.between or MARKDOWN.between).join(self.lines(MARKDOWN))
 
-    def _repr_markdown_(self):
+    def _repr_markdown_(self) -> str:
         return self.markdown()

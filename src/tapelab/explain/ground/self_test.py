@@ -2,6 +2,8 @@
 
 import functools
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from tapelab.explain.ground import hooks, private
 
@@ -14,8 +16,8 @@ class _Probe:
     def __init__(self):
         self.heard = []
 
-    def __getattr__(self, method):
-        def listen(first, second=None, *more):
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        def listen(first: Any, second: Any = None, *more: Any) -> None:
             named = {"on_operation": first, "on_python": first, "on_leave": second}.get(method, method)
             is_call = method == "on_operation" and named.startswith("__")
             self.heard.append("function" if is_call else named)
@@ -36,7 +38,7 @@ def blind() -> str | None:
     return verdict[0]
 
 
-def _try_out():
+def _try_out() -> str | None:
     probe = _Probe()
     try:
         variable, constant = tf.Variable(2.0), tf.constant(3.0)

@@ -7,6 +7,7 @@ from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import Unrecorded, can_carry
+from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.missing.paths import Step
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
@@ -53,7 +54,7 @@ def wrong_dtype(question: Question) -> Finding | None:
     return None
 
 
-def _at_source(question, steps, cuts):
+def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...]) -> Finding | None:
     """The `Finding` where the trouble lies with the source itself, else None."""
     log, start, source = question.log, question.start, question.source_name
     first_line = steps[0].event.line
@@ -76,7 +77,7 @@ def _at_source(question, steps, cuts):
     return Finding("not_watched", line=first_line, fix=fix, **rest)
 
 
-def _at_source_on_tape(steps, cuts, rest):
+def _at_source_on_tape(steps: tuple[Step, ...], cuts: tuple[Cut, ...], rest: Mapping[str, Any]) -> Finding | None:
     """The `Finding` where the source is on the tape in the end, but an operation before any cut is not, else None."""
     for step in steps:
         if step.cuts:
@@ -100,7 +101,7 @@ def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str,
     return None if question.tape.watches_variables else Finding("watching_off", line=line, **rest)
 
 
-def _at_cut(question, steps, cuts):
+def _at_cut(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...]) -> Finding:
     """The `Finding` for the first cut of a path."""
     first = cuts[0]
     frontier = question.flow.frontier(question.start, question.goals)
@@ -121,7 +122,7 @@ def _at_cut(question, steps, cuts):
     return Finding(first.code, seen, line=first.line, values=values, more=more, **rest)
 
 
-def _dtype(question, steps, cut):
+def _dtype(question: Question, steps: tuple[Step, ...], cut: Cut) -> str:
     """The dtype at which a cut by dtype happened, as text."""
     for step in steps:
         if cut in step.cuts:

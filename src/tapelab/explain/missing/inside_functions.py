@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tapelab.explain.ground import lines, private
 from tapelab.explain.ground.log import Event, is_handle
@@ -18,6 +18,9 @@ from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, has_custom_gradient
 
 import tensorflow as tf
+
+# Where the flow of values stands: the name of a tensor, or ("state", the name of a handle).
+_Place = str | tuple[str, str]
 
 _LEAVING, _VALUELESS = with_fact("leaves"), with_fact("valueless")
 
@@ -58,7 +61,7 @@ class Body:
         original: the learner's graph, or None.
     """
 
-    def __init__(self, graph, original):
+    def __init__(self, graph: tf.Graph, original: tf.Graph | None):
         self._graph = graph
         self._original = original
         self._consumers = {}
@@ -70,7 +73,7 @@ class Body:
         self._tried = {}
         self.route = functools.cache(self._route)
 
-    def _route(self, start, end, to_state=False):
+    def _route(self, start: int, end: int, to_state: bool = False) -> tuple[Cut, ...] | None:
         """Find the path with the fewest cuts.
 
         Args:
@@ -84,14 +87,14 @@ class Body:
         """
         goal = ("state", self._graph.inputs[end].name) if to_state else self._graph.outputs[end].name
 
-        def steps(node):
+        def steps(node: _Place) -> Iterator[tuple[_Place, tuple[int, int], tuple[Cut, ...]]]:
             for following, cuts in self._steps(node):
                 yield following, cost_of(cuts), cuts
 
         way = cheapest(self._graph.inputs[start].name, {goal}, steps)
         return None if way is None else tuple(itertools.chain.from_iterable(way))
 
-    def _steps(self, node):
+    def _steps(self, node: _Place) -> Iterator[tuple[_Place, tuple[Cut, ...]]]:
         if isinstance(node, tuple):  # what was written to a state is read from its handle
             for operation, _ in self._consumers.get(node[1], ()):
                 for output in operation.outputs:
@@ -110,7 +113,7 @@ class Body:
                     if is_handle(tensor.dtype):
                         yield ("state", tensor.name), (self._cut("state", operation),)
 
-    def _through_call(self, operation, position):
+    def _through_call(self, operation: tf.Operation, position: int) -> Iterator[tuple[_Place, tuple[Cut, ...]]]:
         inner = self._body(operation.get_attr("f").name)
         if inner is None:
             for output in operation.outputs:
@@ -126,7 +129,7 @@ class Body:
                 if cuts is not None:
                     yield ("state", tensor.name), cuts
 
-    def _through(self, operation, position, output):
+    def _through(self, operation: tf.Operation, position: int, output: tf.Tensor) -> tuple[Cut, ...] | None:
         """Return the cuts from one input of an operation to one output: a tuple, or None if nothing flows there."""
         if operation.type in BRANCHES and position > 0:
             routes = [
@@ -142,7 +145,7 @@ class Body:
         code = self._cause(operation, position, output)
         return (self._cut(code, operation),) if code else ()
 
-    def _reached_by_loop(self, operation, position):
+    def _reached_by_loop(self, operation: tf.Operation, position: int) -> Collection[int]:
         """The positions of the outputs that depend on an input of a loop, after any number of rounds."""
         body = self._body(operation.get_attr("body").name)
         if body is None:
@@ -150,7 +153,7 @@ class Body:
         outputs = range(body.output_count)
         return reachable([position], lambda at: [index for index in outputs if body.route(at, index) is not None])
 
-    def _cause(self, operation, position, output):
+    def _cause(self, operation: tf.Operation, position: int, output: tf.Tensor) -> str | None:
         source = operation.inputs[position]
         if operation.type in _LEAVING:
             return "left_tensorflow"
@@ -159,7 +162,7 @@ class Body:
             operation.type, source.dtype, output.dtype, lambda: self._passes(operation, position, output), is_custom
         )
 
-    def _passes(self, operation, position, output):
+    def _passes(self, operation: tf.Operation, position: int, output: tf.Tensor) -> bool:
         """Whether a gradient gets from an output of an operation to an input. Raises LookupError as tf.gradients."""
         source = operation.inputs[position]
         # A tf.py_function passes what its Python code passes, or zero; trying it out would change how it runs.
@@ -172,7 +175,7 @@ class Body:
             raise self._tried[key]
         return self._tried[key]
 
-    def _try(self, source, output):
+    def _try(self, source: tf.Tensor, output: tf.Tensor) -> bool | LookupError:
         """Whether tf.gradients returns something for an operation; the LookupError that it raises."""
         with self._graph.as_default():
             try:
@@ -182,13 +185,13 @@ class Body:
             except Exception:
                 return True  # it cannot be tried out: the tape's own result has the last word
 
-    def _body(self, name):
+    def _body(self, name: str) -> "Body | None":
         """Return the body of a function that is called within this one, or None."""
         if name not in self._inner:
             self._inner[name] = _rebuilt(name, private.inner_graph(self._original, name))
         return self._inner[name]
 
-    def _cut(self, code, operation):
+    def _cut(self, code: str, operation: tf.Operation) -> Cut:
         line = None
         if self._original is not None:
             try:
@@ -212,7 +215,7 @@ def body_of(event: Event) -> Body | None:
     return _bodies[function]
 
 
-def _rebuilt(name, original):
+def _rebuilt(name: str, original: tf.Graph | None) -> Body | None:
     try:
         return Body(private.rebuild(name), original)
     except Exception:  # whatever it is, the body stays unknown, and the tape's own result has the last word

@@ -5,12 +5,13 @@ passes a gradient. Then the tape is asked for the gradient. Only where the two a
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.missing.cut_path import along_path, wrong_dtype
+from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Question, is_eager
 from tapelab.explain.missing.verdict import Finding
@@ -35,7 +36,7 @@ def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
     return [(finding, None) if finding else next(judged_ones) for finding in found]
 
 
-def _gradients(asked):
+def _gradients(asked: Sequence[Question]) -> list[Any]:
     """What the tape returns for each source, in one backward pass; the exception where it raises."""
     if not asked:
         return []
@@ -46,14 +47,14 @@ def _gradients(asked):
         return [_gradient(question) for question in asked]  # one source may have a gradient where another raises
 
 
-def _gradient(question):
+def _gradient(question: Question) -> Any:
     try:
         return question.tape.result_for(list(question.targets), question.source)
     except Exception as error:
         return error
 
 
-def _not_a_question(question):
+def _not_a_question(question: Question) -> Finding | None:
     """The `Finding` where source or target is no tensor at all, else None."""
     for name, values in ((question.source_name, (question.source,)), (question.target_name, question.targets)):
         for value in values:
@@ -69,7 +70,7 @@ def _not_a_question(question):
     return None
 
 
-def _cannot_see(question):
+def _cannot_see(question: Question) -> Finding | None:
     """The `Finding` where there is no log to read, else None."""
     tape = question.tape
     if not isinstance(tape, ExplainTape):
@@ -86,11 +87,11 @@ def _cannot_see(question):
     return None
 
 
-def _variable_target(question):
+def _variable_target(question: Question) -> Finding | None:
     return Finding("target_is_variable") if any(hasattr(one, "handle") for one in question.targets) else None
 
 
-def _checked(question, gradient):
+def _checked(question: Question, gradient: Any) -> tuple[Finding, Any]:
     """The `Finding` after the judgement was held against the tape's own result, and this result."""
     finding = wrong_dtype(question) or _judged(question)
     if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
@@ -113,12 +114,12 @@ def _checked(question, gradient):
     return dataclasses.replace(finding, remarks=tuple(_remarks(question, finding, gradient))), gradient
 
 
-def _judged(question):
+def _judged(question: Question) -> Finding:
     path = question.flow.cheapest(question.start, question.goals)
     return without_path(question) if path is None else along_path(question, path)
 
 
-def _missing_registration(question, finding, error):
+def _missing_registration(question: Question, finding: Finding, error: Exception) -> Finding:
     """The tape raised LookupError, whether or not the operation without a gradient lies on a path to this source."""
     for cut in (*finding.cuts, *finding.further):
         if cut.code == "no_gradient_registered":
@@ -133,15 +134,15 @@ def _missing_registration(question, finding, error):
     return _not_computed(error)
 
 
-def _not_computed(error):
+def _not_computed(error: Exception) -> Finding:
     return Finding("unknown", "raised", exists=None, values={"error": first_line_of(error)})
 
 
-def _lookup_error(cut):
+def _lookup_error(cut: Cut) -> Finding:
     return Finding("no_gradient_registered", line=cut.line, cuts=(cut,))
 
 
-def _remarks(question, finding, gradient):
+def _remarks(question: Question, finding: Finding, gradient: tf.Tensor | tf.IndexedSlices) -> Iterator[str]:
     if question.is_variable and question.watched_variable.trainable and not question.source.trainable:
         yield "frozen_layer"
     if any(step.event.index in question.log.python_calls_of for step in finding.path):

@@ -5,10 +5,11 @@ tensor's memory without telling anyone. Each rule says what it saw; the first th
 """
 
 import re
+from collections.abc import Sequence
 
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import gradients_returned
-from tapelab.explain.ground.log import Kind, keys_of
+from tapelab.explain.ground.log import Event, Kind, Log, keys_of
 from tapelab.explain.missing.cut_path import unwatched_variable
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
@@ -57,24 +58,24 @@ class _Sides:
         roots: keys upstream that no operation of the log made and that are values, not handles.
     """
 
-    def __init__(self, question):
+    def __init__(self, question: Question):
         flow, log = question.flow, question.log
         self.upstream = flow.upstream(question.goals)
         self.downstream = flow.downstream(question.start)
         keys = [node for node in self.upstream if not isinstance(node, tuple)]
         self.roots = sorted(key for key in keys if not flow.is_made(key) and not _is_handle(log, key))
 
-    def new_constants(self, question, since):
+    def new_constants(self, question: Question, since: int) -> list[int]:
         """Roots that came into being after a moment while the tape was open, but for numbers written in the source."""
         closed = question.log.closed or float("inf")
         return [key for key in self.roots if since < key < closed and not _is_written_out(question, key)]
 
 
-def _is_handle(log, key):
+def _is_handle(log: Log, key: int) -> bool:
     return key in log.tensors and log.is_handle(key)
 
 
-def _value(question, key):
+def _value(question: Question, key: int) -> np.ndarray:
     """The value of a tensor of the log or of a target, as an array."""
     tensor = question.log.tensors.get(key)
     if tensor is None:
@@ -82,7 +83,7 @@ def _value(question, key):
     return np.asarray(tensor)
 
 
-def _is_written_out(question, key):
+def _is_written_out(question: Question, key: int) -> bool:
     """Whether a constant is a number in the line that used it, such as the 2.0 of `2.0 * x`, or an axis or a shape."""
     value = _value(question, key)
     uses = question.flow.uses(key)
@@ -93,13 +94,13 @@ def _is_written_out(question, key):
     return any(np.isclose(abs(value.item()), number) for number in lines.numbers_in(uses[0].line))
 
 
-def _statistics(question, sides):
+def _statistics(question: Question, sides: _Sides) -> Finding | None:
     """A variable that holds moving statistics: in training they are not even read."""
     finding = unwatched_variable(question, None, {}) if question.is_variable else None
     return finding if finding is not None and finding.code == "moving_statistics" else None
 
 
-def _target_outside(question, sides):
+def _target_outside(question: Question, sides: _Sides) -> Finding | None:
     """The target was made when the tape did not record."""
     log, target = question.log, min(question.goals)
     maker = question.flow.producer.get(target)
@@ -114,7 +115,7 @@ def _target_outside(question, sides):
     return None
 
 
-def _replaced(question, sides):
+def _replaced(question: Question, sides: _Sides) -> Finding | None:
     """The source is a tensor that was made later, or that nothing uses."""
     if question.is_variable:
         return None
@@ -130,21 +131,21 @@ def _replaced(question, sides):
     return None
 
 
-def _recomputed(question, sides):
+def _recomputed(question: Question, sides: _Sides) -> Finding | None:
     twin = None if question.is_variable else _twin(question, sides)
     if twin is None:
         return None
     return Finding("recomputed", line=question.flow.producer[twin].line)
 
 
-def _twin(question, sides):
+def _twin(question: Question, sides: _Sides) -> int | None:
     """The key of a tensor upstream of the target that was computed in the same way as the source, or None."""
     producer = question.flow.producer
     if question.start not in producer or producer[question.start].op == "ReadVariableOp":
         return None  # every read of a variable is computed in the same way
     fingerprints = {}
 
-    def fingerprint(key):
+    def fingerprint(key: int) -> int:
         if key in fingerprints:
             return fingerprints[key]
         event = producer.get(key)
@@ -169,7 +170,7 @@ def _twin(question, sides):
     return None
 
 
-def _left(question, sides):
+def _left(question: Question, sides: _Sides) -> Finding | None:
     """A value was handed to Python by a method that the hooks see, and a constant came in afterwards."""
     for departure in question.log.departures:
         if departure.key not in sides.downstream or departure.how == "__bool__":
@@ -182,14 +183,14 @@ def _left(question, sides):
     return None
 
 
-def _same_value(question, left, returned):
+def _same_value(question: Question, left: int, returned: int) -> bool:
     before, after = _value(question, left), _value(question, returned)
     if before.dtype.kind not in "fiubc" or after.dtype.kind not in "fiubc":
         return False
     return before.size == after.size and np.allclose(before.ravel(), after.ravel())
 
 
-def _constant(question, sides):
+def _constant(question: Question, sides: _Sides) -> Finding | None:
     """The target was computed by a backward pass."""
     backward = [
         question.flow.producer[key]
@@ -204,7 +205,7 @@ def _constant(question, sides):
 _MADE_BY_NUMPY = {"the sum": np.sum, "the mean": np.mean, "the largest": np.max, "the smallest": np.min}
 
 
-def _copied(question, sides):
+def _copied(question: Question, sides: _Sides) -> Finding | None:
     """A constant came in that has the numbers of a value that no operation used, or what NumPy makes of them."""
     first, later = _constants_after_unused(question, sides)
     if first is None:
@@ -227,7 +228,7 @@ def _copied(question, sides):
     return None
 
 
-def _constants_after_unused(question, sides):
+def _constants_after_unused(question: Question, sides: _Sides) -> tuple[Event | None, list[int]]:
     """Find what is left behind where NumPy read a value: a result without use, and constants that came later.
 
     Returns:
@@ -248,7 +249,7 @@ def _constants_after_unused(question, sides):
     return None, []
 
 
-def _perhaps_left(question, sides):
+def _perhaps_left(question: Question, sides: _Sides) -> Finding | None:
     """As `_constants_after_unused`, and the source text speaks of leaving TensorFlow."""
     first, later = _constants_after_unused(question, sides)
     if not later:
@@ -257,7 +258,7 @@ def _perhaps_left(question, sides):
     return None if line is None else Finding("left_tensorflow", "perhaps", line=line, certain=False)
 
 
-def _suspicious_line(question, first, later):
+def _suspicious_line(question: Question, first: Event | None, later: Sequence[int]) -> lines.Line | None:
     """The first line, from the unused result to the use of the constant, whose words suggest leaving TensorFlow."""
     uses = [use.line for key in later for use in question.flow.uses(key) if use.line]
     starts = [first.line] if first and first.line else uses
@@ -271,7 +272,7 @@ def _suspicious_line(question, first, later):
     return next((line for line in candidates if _LEAVING.search(line.text)), None)
 
 
-def _before(question, sides):
+def _before(question: Question, sides: _Sides) -> Finding | None:
     """The source was not used inside, no variable was, and the target begins with values from before the tape."""
     log, flow = question.log, question.flow
     if flow.uses(question.start):
@@ -285,7 +286,7 @@ def _before(question, sides):
     return Finding("target_before_tape", "made_of_older", line=made[0].line if made else None, certain=False)
 
 
-def _unused(question, sides):
+def _unused(question: Question, sides: _Sides) -> Finding | None:
     """A variable that was not read while the tape was recording."""
     reads = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
     if not question.is_variable or reads:

@@ -4,9 +4,10 @@ The answers are cause codes of `tapelab.explain.causes`, or None where the gradi
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from tapelab.explain.ground import hooks, private
-from tapelab.explain.ground.log import Event, Kind, can_carry
+from tapelab.explain.ground.log import Event, Kind, Log, can_carry
 
 import tensorflow as tf
 
@@ -47,7 +48,7 @@ def cause_of(
 class Conductors:
     """Answers for the events of one log, each worked out once, with the registered gradient function itself."""
 
-    def __init__(self, log):
+    def __init__(self, log: Log):
         self._log = log
         self._results = {}
 
@@ -68,7 +69,7 @@ class Conductors:
             return "left_tensorflow"
         return cause_of(event.op, takes, gives, lambda: self._returns(event, position), is_custom)
 
-    def _returns(self, event, position):
+    def _returns(self, event: Event, position: int) -> bool:
         """Whether the gradient function, given ones, returns something for an input."""
         if event.index not in self._results:
             self._results[event.index] = self._run(event)
@@ -78,7 +79,7 @@ class Conductors:
         # A gradient function that cannot be tried out is taken to work: the tape's own result has the last word.
         return result is None or (position < len(result) and result[position] is not None)
 
-    def _run(self, event):
+    def _run(self, event: Event) -> list[Any] | LookupError | None:
         outputs = [self._log.tensors[key] for key in event.outputs]
         if any(self._log.is_handle(key) for key in event.outputs):
             return None

@@ -4,11 +4,11 @@ Nodes are keys of tensors, and ("state", handle, version) for what a variable or
 """
 
 import dataclasses
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
-from tapelab.explain.ground.log import Event, Kind, Unrecorded, keys_of
+from tapelab.explain.ground.log import Event, Kind, Log, Unrecorded, keys_of
 from tapelab.explain.ground.walks import cheapest, reachable
-from tapelab.explain.missing.inside_functions import Cut, body_of, cost_of
+from tapelab.explain.missing.inside_functions import Body, Cut, body_of, cost_of
 from tapelab.explain.missing.one_operation import Conductors
 
 import tensorflow as tf
@@ -29,8 +29,8 @@ class Step:
             tf.stop_gradient.
     """
 
-    start: object
-    end: object
+    start: Point
+    end: Point
     event: Event
     cuts: tuple = ()
     off_tape: Unrecorded | None = None
@@ -44,7 +44,7 @@ class Flow:
         goals: the keys of the tensors that are asked for.
     """
 
-    def __init__(self, log, goals):
+    def __init__(self, log: Log, goals: Set[int]):
         self._log, self._goals = log, goals
         self._conductors = Conductors(log)
         self._consumers, self._readers, self._steps = {}, {}, {}
@@ -71,7 +71,7 @@ class Flow:
                 self.producer.setdefault(key, event)
                 self._before.setdefault(key, []).extend(made_of)
 
-    def _inside_python(self, event):
+    def _inside_python(self, event: Event) -> list[int]:
         """Tie the operations that ran inside a tf.py_function to its event. Returns the keys of what they returned."""
         returned = []
         for _, arguments, results in self._log.python_calls_of.get(event.index, {}).values():
@@ -101,7 +101,7 @@ class Flow:
         """Return the cuts between an input of an event and any of its outputs, as a list of `Cut`."""
         return [cut for step in self.steps(event.inputs[position]) if step.event is event for cut in step.cuts]
 
-    def _state_steps(self, node):
+    def _state_steps(self, node: tuple[str, int, int]) -> Iterator[Step]:
         _, handle, version = node
         for event in self._readers.get((handle, version), ()):
             for output in event.outputs:
@@ -110,7 +110,7 @@ class Flow:
             if written is not None:
                 yield Step(node, ("state", handle, written), event)
 
-    def _tensor_steps(self, key):
+    def _tensor_steps(self, key: int) -> Iterator[Step]:
         for event, position in self._consumers.get(key, ()):
             if event.kind is Kind.FUNCTION:
                 yield from self._function_steps(key, event, position)
@@ -123,7 +123,7 @@ class Flow:
             for output in event.outputs:
                 yield Step(key, output, event, (Cut("python_closure", event.name, event.line, event),))
 
-    def _write_steps(self, key, event):
+    def _write_steps(self, key: int, event: Event) -> Iterator[Step]:
         made_by = self.producer.get(key)
         if self._log.is_handle(key) and not (made_by and "Dataset" in made_by.op):
             return
@@ -134,7 +134,7 @@ class Flow:
                 cuts = () if self._log.is_handle(key) else (Cut("state", event.name, event.line, event),)
                 yield Step(key, ("state", handle, written), event, cuts)
 
-    def _operation_step(self, key, event, position, output):
+    def _operation_step(self, key: int, event: Event, position: int, output: int) -> Step:
         if "Dataset" in event.op and self._log.is_handle(key):
             # A variable that the dataset's function reads: tf.data runs it apart, and no tape sees it.
             is_captured = self._log.tensors[key].dtype == tf.resource and key not in self.producer
@@ -144,7 +144,7 @@ class Flow:
         cuts = (Cut(code, event.name, event.line, event),) if code else ()
         return Step(key, output, event, cuts, event.unrecorded)
 
-    def _status(self, event, output):
+    def _status(self, event: Event, output: int) -> str | None:
         """The cause that lies in the state of the tape when an event ran, or None."""
         if event.kind is Kind.PYTHON:
             return "left_tensorflow"
@@ -159,7 +159,7 @@ class Flow:
             return "custom_gradient_none"
         return None
 
-    def _function_steps(self, key, event, position):
+    def _function_steps(self, key: int, event: Event, position: int) -> Iterator[Step]:
         body = body_of(event)
         routes = [
             () if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))
@@ -185,10 +185,10 @@ class Flow:
             if route is not None:
                 yield Step(key, ("state", handle, written), event, self._located(route, event))
 
-    def _real_outputs(self, event, body):
+    def _real_outputs(self, event: Event, body: Body | None) -> int:
         return len(event.outputs) if body is None else min(len(event.outputs), body.output_count)
 
-    def _located(self, cuts, event):
+    def _located(self, cuts: Sequence[Cut], event: Event) -> tuple[Cut, ...]:
         """Cuts of a function's body, with the line of the call where the body's own line is not known."""
         return tuple(dataclasses.replace(cut, line=cut.line or event.line, event=event) for cut in cuts)
 
@@ -203,7 +203,7 @@ class Flow:
             A list of `Step`, empty where the start is a goal; None if no path leads there.
         """
 
-        def steps(node):
+        def steps(node: Point) -> Iterator[tuple[Point, tuple[int, ...], Step]]:
             for step in self.steps(node):
                 yield step.end, (*cost_of(step.cuts), int(step.off_tape is not None), 1), step
 
@@ -221,20 +221,20 @@ class Flow:
         """Return the first cut of every path from a node to a goal, as a list of `Step` without repetition."""
         useful = self.upstream(goals)
 
-        def steps(node):
+        def steps(node: Point) -> list[Step]:
             return [step for step in self.steps(node) if step.end in useful]
 
         uncut = reachable([start], lambda node: [step.end for step in steps(node) if not step.cuts])
         return sorted((step for node in uncut for step in steps(node) if step.cuts), key=lambda step: step.event.index)
 
 
-def _missed(event):
+def _missed(event: Event) -> str | None:
     """The cause by which an event is not on the tape whatever its inputs are, or None."""
     if event.erased:
         return "tape_reset"
     return "recording_stopped" if event.unrecorded is Unrecorded.PAUSED else None
 
 
-def _may_write(event):
+def _may_write(event: Event) -> bool:
     """Whether an event may change a state: it has no outputs, or is a function."""
     return event.kind is Kind.FUNCTION or (event.kind is Kind.OPERATION and not event.outputs)

@@ -5,10 +5,12 @@ from each of these to the target, as the body of a compiled function is, with th
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from tapelab.explain.ground import lines
+from tapelab.explain.ground.lines import Line
 from tapelab.explain.missing.cut_path import unwatched_variable, wrong_dtype
-from tapelab.explain.missing.inside_functions import Body, cost_of
+from tapelab.explain.missing.inside_functions import Body, Cut, cost_of
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
 
@@ -54,7 +56,7 @@ def first_line_of(error: Exception) -> str:
 class _Ways:
     """The ways between sources, what the tape watches, and targets, in a copy of the graph that may be added to."""
 
-    def __init__(self, asked):
+    def __init__(self, asked: Sequence[Question]):
         tape, targets = asked[0].tape, asked[0].targets
         self._graph, self._targets = targets[0].graph, targets
         self._told = tape.told_to_watch()
@@ -68,29 +70,29 @@ class _Ways:
         copy.inputs = copy.outputs = [copy.get_tensor_by_name(name) for name in self._ends]
         self._body = Body(copy, self._graph)
 
-    def inside(self, source):
+    def inside(self, source: Any) -> tf.Tensor | None:
         """The tensor by which the graph knows a source: itself, or what stands for it from outside; None for none."""
         outside = source.handle if hasattr(source, "handle") else source
         if getattr(outside, "graph", None) is self._graph:
             return outside
         return next((internal for external, internal in self._graph.captures if external is outside), None)
 
-    def to_target(self, start):
+    def to_target(self, start: tf.Tensor | None) -> tuple[Cut, ...] | None:
         """The cuts on the way with the fewest from a tensor to a target, a tuple; None where no way leads there."""
         routes = [self._route(start, target) for target in self._targets] if start is not None else []
         return min((route for route in routes if route is not None), key=cost_of, default=None)
 
-    def is_on_tape(self, question, start):
+    def is_on_tape(self, question: Question, start: tf.Tensor | None) -> bool:
         """Whether the tape was told to watch a source, or made it from something that it watches."""
         if any(question.source is one or question.watched_variable is one for one in self._told):
             return True
         return any(one is not start and self._route(one, start) == () for one in self._watched)
 
-    def _route(self, start, end):
+    def _route(self, start: tf.Tensor, end: tf.Tensor) -> tuple[Cut, ...] | None:
         return self._body.route(self._ends.index(start.name), self._ends.index(end.name))
 
 
-def _of_none(question, ways):
+def _of_none(question: Question, ways: _Ways) -> Finding:
     """Why a gradient is None."""
     start = ways.inside(question.source)
     cuts = ways.to_target(start)
@@ -109,7 +111,7 @@ def _of_none(question, ways):
     return Finding(first.code, line=first.line, cuts=(first,), further=cuts[1:], values=values)
 
 
-def _first_use(tensor):
+def _first_use(tensor: tf.Tensor) -> Line | None:
     """The learner's `Line` that first used a tensor of a graph, or None."""
     uses = [lines.first_own(one.traceback) for one in tensor.consumers()]
     return next((line for line in uses if line is not None), None)

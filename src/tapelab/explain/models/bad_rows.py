@@ -1,7 +1,7 @@
 """What is not finite in a batch as it came in, and which rows of a batch make a step not finite."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.explain.missing.question import leaves
@@ -33,7 +33,7 @@ class NotFinite:
     count: int
     size: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         place = ", ".join(map(str, self.index))
         feature = ", ".join(map(str, self.index[1:]))
         text = f"{self.part}[{place}] is {'NaN' if self.is_nan else 'infinite'} (row {self.index[0]} of the batch"
@@ -51,7 +51,7 @@ def not_finite_in(batch: Any) -> list[NotFinite]:
     return [one for one in looked if one is not None]
 
 
-def _look_at(name, value):
+def _look_at(name: str, value: Any) -> NotFinite | None:
     if not tf.as_dtype(value.dtype).is_floating:
         return None
     if isinstance(value, tf.RaggedTensor):
@@ -109,11 +109,11 @@ def about_rows(batch: Any, in_batch: list[NotFinite], is_sound: Callable[[Any], 
     return rows, [*said, f"Without row{'s' * (len(rows) > 1)} {some} of the batch the step is in order."]
 
 
-def _alone_at_fault(batch, is_sound):
+def _alone_at_fault(batch: Any, is_sound: Callable[[Any], bool]) -> list[int]:
     """The rows each of which makes the step not finite, alone; none where they are more than a few."""
     found = []
 
-    def search(rows):
+    def search(rows: np.ndarray) -> None:
         if len(found) > _MOST or is_sound(_selected(batch, rows)):
             return
         if len(rows) == 1:
@@ -126,15 +126,15 @@ def _alone_at_fault(batch, is_sound):
     return found if len(found) <= _MOST else []
 
 
-def _row_count(batch):
+def _row_count(batch: Any) -> int:
     return int(tf.nest.flatten(batch)[0].shape[0])
 
 
-def _selected(batch, rows):
+def _selected(batch: Any, rows: np.ndarray | Sequence[int]) -> Any:
     """The batch with some of its rows only."""
     count = _row_count(batch)
 
-    def select(value):
+    def select(value: Any) -> Any:
         return tf.gather(value, rows) if value is not None and value.shape[:1] == [count] else value
 
     return tf.nest.map_structure(select, batch)

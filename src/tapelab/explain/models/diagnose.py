@@ -3,12 +3,14 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.asking import judged
 from tapelab.explain.causes import CAUSES, VALUES
+from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import lines
+from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import array, rms
@@ -17,6 +19,7 @@ from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
+from tapelab.explain.models.model_step import Part
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.nodes import Trace
@@ -101,7 +104,9 @@ def diagnosed(
         )
 
 
-def _at_a_scale_that_fits(model, loss, batch, asked_from):
+def _at_a_scale_that_fits(
+    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None
+) -> tuple[ExplainTape, list[Part], list[VariableHealth]]:
     """Run a step and examine it. For mixed precision, lower the scale of the loss as its optimizer would.
 
     An optimizer that scales the loss skips a step whose gradients overflow, and halves the scale: that is no fault yet.
@@ -120,21 +125,23 @@ def _at_a_scale_that_fits(model, loss, batch, asked_from):
             return first
 
 
-def _is_built(model):
+def _is_built(model: tf.keras.Model) -> bool:
     return all(layer.built for layer in model_step.layers_of(model))
 
 
-def _value(part):
+def _value(part: Part) -> float:
     losses = tf.nest.flatten(part.loss)
     return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
 
 
-def _examples(x):
+def _examples(x: Any) -> int:
     first = tf.nest.flatten(x)[0]
     return int(first.shape[0]) if first.shape.rank else 1
 
 
-def _examine(model, tape, part, number, asked_from):
+def _examine(
+    model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked_from: Line | None
+) -> list[VariableHealth]:
     """Return a `VariableHealth` for each variable of one loss."""
     names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
     found = study(tape, part.loss, part.variables, ["the loss", *names])
@@ -169,7 +176,7 @@ def name_of(variable: Any, model: tf.keras.Model) -> str:
     return lines.name_of_variable(variable).removeprefix(f"{model.name}/")
 
 
-def _in_a_model(missing, name):
+def _in_a_model(missing: Explanation, name: str) -> Explanation:
     """An explanation of a gradient that does not exist, with what its cause says of models in place of tapes."""
     cause = CAUSES[missing.code]
     if not cause.sentence_in_a_model:
@@ -178,14 +185,14 @@ def _in_a_model(missing, name):
     return dataclasses.replace(missing, sentence=said, fix=cause.fix_in_a_model)
 
 
-def _typical(value):
+def _typical(value: np.ndarray | None) -> float:
     """The root mean square of a gradient's elements that are not zero; 0 where it has none or is not finite."""
     if value is None or not np.isfinite(value).all():
         return 0.0
     return rms(value[value != 0])
 
 
-def _near_the_loss(tape, variables, values):
+def _near_the_loss(tape: ExplainTape, variables: Sequence[Any], values: Sequence[np.ndarray | None]) -> float:
     """The median size of the gradients of the third of the variables that the forward pass used last."""
     used = {}
     for position, event in enumerate(tape.log.events):
@@ -197,7 +204,9 @@ def _near_the_loss(tape, variables, values):
     return float(np.median(sizes[-max(1, len(sizes) // 3) :])) if sizes else 0.0
 
 
-def _status(found, value, zeros, reference, name, scale):
+def _status(
+    found: Explanation, value: np.ndarray, zeros: float, reference: float, name: str, scale: float
+) -> tuple[str, Explanation]:
     """Return the status and the explanation, with what there is to say of the gradient's size."""
     nothing = {"code": "", "sentence": "", "fix": "", "tried": "untried", "certain": True}
     if found.code == "exists":
@@ -227,7 +236,7 @@ def _status(found, value, zeros, reference, name, scale):
     return "fine", found
 
 
-def _of_zero_weights(found, model):
+def _of_zero_weights(found: Explanation, model: tf.keras.Model) -> dict[str, str]:
     """Which variable of the model is all 0, and whether it is frozen: a dict of what to say, empty if it is none."""
     story, evidence = found.story, found.evidence
     read = [mechanisms.read_from(evidence, key) for key in story.node.inputs if key != story.key]
@@ -246,7 +255,7 @@ def _of_zero_weights(found, model):
     return {}
 
 
-def _of_size(found, is_large, name):
+def _of_size(found: Explanation, is_large: bool, name: str) -> Explanation:
     """The explanation of a gradient that is far from the others', by its flow."""
     code, symptom = ("exploding", "huge") if is_large else ("vanishing", "tiny")
     story = found.evidence and magnitude.story(found.evidence, 10.0 if is_large else 0.1)
@@ -257,7 +266,7 @@ def _of_size(found, is_large, name):
     return worded(found.evidence, symptom, dataclasses.replace(story, is_alarm=True), found.gradient, names)
 
 
-def _fix_in_layer(one):
+def _fix_in_layer(one: Explanation) -> str:
     """What to write where the operation lies in a layer of Keras, whose lines are not the learner's."""
     cause = VALUES.get(one.code)
     if one.code == "zero_weights" or (cause and not cause.fix_in_a_model and one.fix.startswith("#")):
@@ -267,7 +276,7 @@ def _fix_in_layer(one):
     return fix.format(source="s", target="loss", of="s", of_layer=of) if fix else ""
 
 
-def _layers(model, tape, variables):
+def _layers(model: tf.keras.Model, tape: ExplainTape, variables: Sequence[VariableHealth]) -> Iterator[LayerHealth]:
     """The activations of each layer, as `LayerHealth`."""
     names = {layer.name for layer in model_step.layers_of(model)}
     evidence = next((one.evidence for one in variables if one.evidence is not None), None)
@@ -293,20 +302,20 @@ def _layers(model, tape, variables):
             yield LayerHealth(layer, name, units, None, float(is_flat.mean()))
 
 
-def _forms_of(variable):
+def _forms_of(variable: Any) -> tuple[Any, ...]:
     """A Keras variable, TensorFlow's inside it, and, where it was made under a strategy, that of each replica."""
     inner = getattr(variable, "value", None)
     return variable, inner, *getattr(inner, "values", ())
 
 
-def _idle(variables):
+def _idle(variables: Sequence[VariableHealth]) -> Iterator[str]:
     """What is said of variables that have no effect by theory."""
     names = [one.name for one in variables if one.code == "no_effect"]
     if names:
         yield f"{listed(names)}: {VALUES['no_effect'].title}. {VALUES['no_effect'].meaning}"
 
 
-def _notes(model, tape, parts):
+def _notes(model: tf.keras.Model, tape: ExplainTape, parts: Sequence[Part]) -> Iterator[str]:
     keras = {id(one) for variable in model.variables for one in _forms_of(variable)}
     asked = {id(variable) for part in parts for variable in part.variables}
     for variable in tape.watched_variables():

@@ -64,7 +64,7 @@ class LayerHealth:
     dead: float | None
     saturated: float | None
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.dead is not None:
             return f"{self.layer} ({self.activation}): {round(self.dead * self.units)} of {self.units} units dead"
         return f"{self.layer} ({self.activation}): {self.saturated:.0%} of the values saturated"
@@ -92,10 +92,10 @@ class Diagnosis(Told):
     scale: float = 1.0
     notes: tuple[str, ...] = ()
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return math.isfinite(self.loss) and not self.sick
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> VariableHealth:
         """The `VariableHealth` of a variable by its path."""
         found = [one for one in self.variables if name in (one.name, f"{self.model}/{one.name}")]
         if not found:
@@ -113,7 +113,7 @@ class Diagnosis(Told):
         return f"{self._verdict}; loss {self.loss:.4g} on {self.batch} example{'s' * (self.batch != 1)}"
 
     @property
-    def _verdict(self):
+    def _verdict(self) -> str:
         count, sick = len(self.variables), len(self.sick)
         what = (
             f"{sick} of {count} variables {'have' if sick > 1 else 'has'} a bad gradient"
@@ -189,14 +189,14 @@ class Diagnosis(Told):
         return ax
 
 
-def _place(norm, low, high):
+def _place(norm: float | None, low: float, high: float) -> float:
     """Where a norm is drawn: what has no logarithm lies on an edge."""
     if norm is None or norm == 0:
         return low
     return math.log10(norm) if math.isfinite(norm) else high
 
 
-def _story(style, one):
+def _story(style: Style, one: VariableHealth) -> Iterator[str]:
     if one.sentence:
         yield style.text(one.sentence)
     if one.line is not None:
@@ -210,14 +210,14 @@ def _story(style, one):
 _HEAD = ("variable", "gradient", "norm", "weight", "ratio", "zeros", "cause")
 
 
-def _row(one):
+def _row(one: VariableHealth) -> tuple[str, ...]:
     norm = "" if one.gradient_norm is None else _number(one.gradient_norm)
     ratio = "" if one.ratio is None else _number(one.ratio)
     zeros = "" if one.gradient_norm is None else f"{one.zeros:.0%}"
     return (one.name, one.status, norm, _number(one.weight_norm), ratio, zeros, one.code)
 
 
-def _number(value):
+def _number(value: float) -> str:
     return f"{value:.1e}" if math.isfinite(value) and value else f"{value:g}"
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -63,7 +63,7 @@ def inputs_of(batch: Any) -> Any:
     return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
-def _tensors(data):
+def _tensors(data: Any) -> Any:
     if data is None:
         return None
     if hasattr(data, "to_numpy"):  # a table of Pandas
@@ -73,7 +73,7 @@ def _tensors(data):
     return tf.keras.tree.lists_to_tuples(tf.nest.map_structure(_tensor, data))
 
 
-def _tensor(value):
+def _tensor(value: Any) -> Any:
     if value is None or tf.is_tensor(value) or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         return value
     value = np.asarray(value)
@@ -100,7 +100,7 @@ def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     return list(model._flatten_layers()) if hasattr(model, "_flatten_layers") else [model]
 
 
-def _tf_variables(value):
+def _tf_variables(value: Any) -> Iterator[tf.Variable]:
     """Each `tf.Variable` that an attribute is, or holds in lists, tuples and dicts."""
     if isinstance(value, tf.Variable):
         yield value
@@ -109,7 +109,7 @@ def _tf_variables(value):
             yield from _tf_variables(part)
 
 
-def _global_seed():
+def _global_seed() -> list[Any]:
     """The state of Keras's seed for layers and losses that have none of their own; nothing where it cannot be found."""
     try:
         from keras.src.backend.common.global_state import get_global_attribute
@@ -183,7 +183,7 @@ def call(model: tf.keras.Model, x: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _labels_in_range(labels, prediction):
+def _labels_in_range(labels: Any, prediction: Any) -> Iterator[None]:
     """Say what is wrong with numbers of classes, in place of TensorFlow's error from within its kernel."""
     try:
         yield
@@ -198,18 +198,18 @@ def _labels_in_range(labels, prediction):
         ) from error
 
 
-def _takes(function, name):
+def _takes(function: Callable[..., Any], name: str) -> bool:
     parameters = inspect.signature(function).parameters
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-def _scale(model):
+def _scale(model: tf.keras.Model) -> float:
     """What the model's optimizer multiplies a loss with, for mixed precision; 1 where it has none."""
     optimizer = getattr(model, "optimizer", None)
     return 1.0 if optimizer is None else float(optimizer.scale_loss(tf.constant(1.0)))
 
 
-def _loss(model, loss, x, y, prediction, sample_weight):
+def _loss(model: tf.keras.Model, loss: Any, x: Any, y: Any, prediction: Any, sample_weight: Any) -> tf.Tensor:
     if loss is None:
         more = {"training": True} if _takes(model.compute_loss, "training") else {}
         value = model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight, **more)
@@ -227,7 +227,7 @@ def _loss(model, loss, x, y, prediction, sample_weight):
     return tf.add_n([value, *(tf.cast(one, value.dtype) for one in model.losses)])
 
 
-def _run_own_step(model, batch):
+def _run_own_step(model: tf.keras.Model, batch: Any) -> tuple[ExplainTape, list[Part]]:
     """Run a custom train_step, and take down each gradient that its tape is asked for."""
     asked = []
     with ExplainTape(persistent=True) as tape, _noting(asked), _idle(optimizers_of(model)):
@@ -244,10 +244,10 @@ def _run_own_step(model, batch):
     return tape, parts
 
 
-def _noting(asked):
+def _noting(asked: list[tuple[Any, Any]]) -> contextlib.AbstractContextManager[Any]:
     """Append (target, sources) to a list for each gradient that a tape is asked for within this context."""
 
-    def gradient(self, target, sources, *arguments, **keywords):
+    def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         asked.append((target, sources))
         return process.original(tf.GradientTape, "gradient")(self, target, sources, *arguments, **keywords)
 
@@ -263,10 +263,10 @@ def attributes(*changes: tuple[Any, Mapping[str, Any]]) -> Iterator[None]:
         yield
 
 
-def _idle(optimizers):
+def _idle(optimizers: Sequence[tf.keras.optimizers.Optimizer]) -> contextlib.AbstractContextManager[None]:
     """Make optimizers do nothing, so that a step neither moves the weights nor makes variables for them."""
 
-    def nothing(*arguments, **keywords):
+    def nothing(*arguments: Any, **keywords: Any) -> None:
         return None
 
     return attributes(*((one, {"apply": nothing, "apply_gradients": nothing}) for one in optimizers))

@@ -30,7 +30,7 @@ def about_step(model: tf.keras.Model, batch: Any, before: Sequence[tuple[Any, tf
     trained = {id(variable) for variable in model.trainable_variables}
     moves = [(one, old, tf.convert_to_tensor(one) - old) for one, old in before if id(one) in trained]
 
-    def loss_after(part):
+    def loss_after(part: float) -> float:
         with model_step.unchanged(model, [(one, old + tf.cast(part, old.dtype) * move) for one, old, move in moves]):
             _, losses = model_step.run(model, None, batch, scale=1.0)
         return float(np.sum(losses[0].loss)) if len(losses) == 1 else np.nan

@@ -12,17 +12,17 @@ import itertools
 import math
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground import lines
 from tapelab.explain.models import watched_step
-from tapelab.explain.models.bad_rows import about_rows, is_finite, is_sound, not_finite_in
+from tapelab.explain.models.bad_rows import NotFinite, about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import diagnosed, name_of
-from tapelab.explain.models.diagnosis import listed
+from tapelab.explain.models.diagnosis import Diagnosis, listed
 from tapelab.explain.models.rate import about_step, rate_of
-from tapelab.explain.models.watched_step import WatchedStep
+from tapelab.explain.models.watched_step import Looked, WatchedStep
 
 import numpy as np
 import tensorflow as tf
@@ -61,7 +61,7 @@ class Watch(tf.keras.callbacks.Callback):
         story: what was printed at the end, as text; empty if nothing went wrong.
     """
 
-    def __init__(self, every=1000, remember=4, report=print):
+    def __init__(self, every: int | None = 1000, remember: int = 4, report: Callable[[str], object] = print):
         """Args:
             every: diagnose each so manieth step; None for not at all. For a small network that takes as long as fifty
                 steps.
@@ -80,7 +80,7 @@ class Watch(tf.keras.callbacks.Callback):
         self._function = self._original = None
         self._forget()
 
-    def _forget(self):
+    def _forget(self) -> None:
         self.diagnosis, self.step, self.rows, self.recent, self.samples, self.story = None, None, [], [], [], ""
         self._expected, self._known, self._can_sample = False, set(), True
         self._kept = collections.deque(maxlen=self.remember)
@@ -104,11 +104,11 @@ class Watch(tf.keras.callbacks.Callback):
         _restore(lambda: self.model, self._function, self._original)
         self._kept.clear()
 
-    def _make_function(self):
+    def _make_function(self) -> Callable[[Iterator[Any]], Any]:
         """What stands in for the model's train_function."""
         original, model, run = self.model.train_function, weakref.ref(self.model), WatchedStep(self.model)
 
-        def watched(iterator):
+        def watched(iterator: Iterator[Any]) -> Any:
             if not self._expected:  # a fit without this callback, after one that an error ended
                 _restore(model, watched, original)
                 return original(iterator)
@@ -123,7 +123,7 @@ class Watch(tf.keras.callbacks.Callback):
 
         return watched
 
-    def _steps(self, iterator, run):
+    def _steps(self, iterator: Iterator[Any], run: WatchedStep) -> Any:
         """Run as many steps as Keras asks for. Returns the logs of the last."""
         logs = None
         for _ in range(self.model.steps_per_execution):
@@ -139,7 +139,7 @@ class Watch(tf.keras.callbacks.Callback):
             raise StopIteration
         return logs
 
-    def _take(self, looked, run):
+    def _take(self, looked: Looked, run: WatchedStep) -> None:
         """Keep a step, and see what is to be said of it."""
         self._kept.append(looked)
         if self.every and self._can_sample and looked.step % self.every == 0:
@@ -148,7 +148,7 @@ class Watch(tf.keras.callbacks.Callback):
         if not math.isfinite(looked.total):
             self._look_closer(looked, run.looked_at())
 
-    def _sample(self, looked):
+    def _sample(self, looked: Looked) -> None:
         try:
             found = self._diagnosed(looked)
         except Exception as error:  # a sample must not end the training
@@ -161,7 +161,7 @@ class Watch(tf.keras.callbacks.Callback):
             self._known.update((one.name, one.status) for one in new)
             self.report(f"Watch, step {looked.step}: {dataclasses.replace(found, variables=tuple(new), layers=())}")
 
-    def _look_at_rate(self, looked):
+    def _look_at_rate(self, looked: Looked) -> None:
         if "rate" in self._known or not self._can_sample or not watched_step.is_undistributed(self.model):
             return
         try:
@@ -172,12 +172,12 @@ class Watch(tf.keras.callbacks.Callback):
             self._known.add("rate")
             self.report(f"Watch, step {looked.step}: {said}")
 
-    def _diagnosed(self, looked):
+    def _diagnosed(self, looked: Looked) -> Diagnosis:
         """The `Diagnosis` of a step, with the batch and the weights that it had."""
         batch = _whole(looked.batch, self.model)
         return _outside_strategies(diagnosed, self.model, None, batch, self._asked_from, looked.before)
 
-    def _look_closer(self, looked, variables):
+    def _look_closer(self, looked: Looked, variables: Sequence[Any]) -> None:
         """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""
         batch = not_finite_in(_whole(looked.batch, self.model))
         after = [name_of(one, self.model) for one in variables if not is_finite(one)]
@@ -196,7 +196,7 @@ class Watch(tf.keras.callbacks.Callback):
                 "The loss and the weights stayed finite; that is said once."
             )
 
-    def _explained(self, looked, in_batch, after):
+    def _explained(self, looked: Looked, in_batch: list[NotFinite], after: Sequence[str]) -> str:
         """The story of the step that went wrong. `in_batch` and `after` say what is not finite before and after it."""
         self.step = looked.step
         head = [f"Watch stopped the training: step {self.step} made the loss or a weight not finite."]
@@ -213,14 +213,14 @@ class Watch(tf.keras.callbacks.Callback):
             return "\n".join(head)
         return "\n".join([*head, *self._told()])
 
-    def _is_sound(self, batch, weights):
+    def _is_sound(self, batch: Any, weights: list[tuple[Any, tf.Tensor]]) -> bool:
         return _outside_strategies(is_sound, self.model, batch, weights)
 
-    def _measured(self, kept):
+    def _measured(self, kept: Looked) -> tuple[int, float, float]:
         found = self._diagnosed(kept)
         return kept.step, found.loss, _whole_norm(found)
 
-    def _told(self):
+    def _told(self) -> Iterator[str]:
         found = self.diagnosis
         if self._is_diverging():
             times = ", ".join(f"{norm:.3g} at step {step}" for step, _, norm in self.recent)
@@ -240,25 +240,27 @@ class Watch(tf.keras.callbacks.Callback):
             )
         yield str(found)
 
-    def _is_diverging(self):
+    def _is_diverging(self) -> bool:
         norms = [norm for _, _, norm in self.recent]
         pairs = list(itertools.pairwise(norms))
         return len(pairs) > 1 and all(new > _GROWTH * old > 0 or not math.isfinite(new) for old, new in pairs)
 
 
-def _restore(model, function, original):
+def _restore(
+    model: Callable[[], tf.keras.Model | None], function: Callable[..., Any] | None, original: Callable[..., Any] | None
+) -> None:
     """Put a model's train_function back, unless it was replaced meanwhile. `model` is called for the model."""
     model = model()
     if model is not None and function is not None and model.train_function is function:
         model.train_function = original
 
 
-def _value(part):
+def _value(part: Any) -> Any:
     """Keras passes a missing part of a batch as an optional without a value."""
     return None if isinstance(part, tf.experimental.Optional) else part
 
 
-def _whole(data, model):
+def _whole(data: Any, model: tf.keras.Model) -> Any:
     """A batch as the model's train_step gets it; under a strategy, those of all replicas together."""
     if watched_step.is_undistributed(model):
         return tf.nest.map_structure(_value, data)
@@ -266,11 +268,11 @@ def _whole(data, model):
     return tf.nest.map_structure(_joined, *parts)
 
 
-def _joined(*values):
+def _joined(*values: Any) -> Any:
     return None if _value(values[0]) is None else tf.concat(values, 0)
 
 
-def _outside_strategies(function, *arguments):
+def _outside_strategies(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function where no strategy's scope is open: eager gradients are to be had only there."""
     if not tf.distribute.has_strategy():
         return function(*arguments)
@@ -278,13 +280,13 @@ def _outside_strategies(function, *arguments):
         return pool.submit(function, *arguments).result()
 
 
-def _of_no_step(step, names):
+def _of_no_step(step: int, names: Sequence[str]) -> str:
     """What to say where weights were not finite before a step and no step had made them so."""
     when = f"after step {step - 1} and before step {step}" if step else "before the first step"
     who = "Something other than a step, such as a callback, set them." if step else "Look at where they were loaded."
     return f"Watch stopped the training: {listed(names)} became not finite {when}. {who}"
 
 
-def _whole_norm(found):
+def _whole_norm(found: Diagnosis) -> float:
     """The norm of the gradient of all variables together."""
     return float(np.sqrt(sum(one.gradient_norm**2 for one in found.variables if one.gradient_norm is not None)))

@@ -5,8 +5,9 @@ graph. A sum may overflow where every number is finite, so a sum that is not fin
 number, and no verdict.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.models import model_step
@@ -55,7 +56,7 @@ class WatchedStep:
         model: a compiled Keras model.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: tf.keras.Model):
         self._model, self._own_step = model, model.train_step
         self._count = 0
         self._variables = []  # what the step depends on, in the order in which it was met
@@ -90,7 +91,7 @@ class WatchedStep:
         collected = [one for optimizer in optimizers for one in optimizer.variables if "gradient_accum" in one.path]
         return [one for one in (*_without_bookkeeping(self._model), *collected) if _is_summed(tf.as_dtype(one.dtype))]
 
-    def _one_step(self, iterator):
+    def _one_step(self, iterator: Iterator[Any]) -> tuple[Any, tf.Tensor, tf.experimental.Optional]:
         """Returns (logs, total, (batch, values before)), the last as one object that holds them without a copy."""
         batch = iterator.get_next()
         before = dict(self._read_all())
@@ -99,7 +100,7 @@ class WatchedStep:
             raise _VariablesMade
         return found["logs"], found["total"], tf.experimental.Optional.from_value((batch, before))
 
-    def _step(self, batch):
+    def _step(self, batch: Any) -> dict[str, Any]:
         """The train_step in place of the model's own. Keras traces it."""
         optimizers = model_step.optimizers_of(self._model) if is_undistributed(self._model) else ()
         with _out_of_place(optimizers):
@@ -110,7 +111,7 @@ class WatchedStep:
             "total": _sum_of([*self.looked_at(), *tf.nest.flatten(batch, expand_composites=True), *losses]),
         }
 
-    def _read_all(self):
+    def _read_all(self) -> Iterator[tuple[int, tf.Tensor]]:
         """Read what the step depends on: pairs of a variable's place in `_variables` and its value."""
         places = {id(variable): place for place, variable in enumerate(self._variables)}
         for variable in _without_bookkeeping(self._model):
@@ -125,24 +126,24 @@ def is_undistributed(model: tf.keras.Model) -> bool:
     return type(model.distribute_strategy).__name__ == "_DefaultDistributionStrategy"
 
 
-def _without_bookkeeping(model):
+def _without_bookkeeping(model: tf.keras.Model) -> list[Any]:
     """Every variable that a step depends on: all that it may change but the metrics' and the optimizers'."""
     others = [one for optimizer in model_step.optimizers_of(model) for one in optimizer.variables]
     others = {id(one) for one in (*others, *model.metrics_variables)}
     return [one for one in model_step.everything_in(model) if id(one) not in others]
 
 
-def _read(variable):
+def _read(variable: Any) -> tf.Tensor:
     """The value of a variable as it is now; a later assignment does not change it."""
     inner = variable.value if hasattr(variable, "path") else variable
     return inner.read_value()
 
 
-def _is_summed(dtype):
+def _is_summed(dtype: tf.DType) -> bool:
     return dtype.is_floating or dtype.is_complex
 
 
-def _sum_of(values):
+def _sum_of(values: Iterable[Any]) -> tf.Tensor:
     """The sum of all floating-point numbers in a list of tensors and variables; of complex ones, their sum's size."""
     sums = [tf.zeros(())]
     for value in values:
@@ -155,7 +156,7 @@ def _sum_of(values):
     return tf.add_n(sums)
 
 
-def _out_of_place(optimizers):
+def _out_of_place(optimizers: Sequence[tf.keras.optimizers.Optimizer]) -> contextlib.AbstractContextManager[None]:
     """Let optimizers that are traced in this context put new values in the place of old ones.
 
     An update in place of a variable whose old value someone still holds copies it first, which takes longer than all
@@ -166,7 +167,7 @@ def _out_of_place(optimizers):
 
 
 def _subtracting(optimizer: Any, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def assign_sub(variable, value):
+    def assign_sub(variable: Any, value: Any) -> Any:
         if isinstance(value, tf.IndexedSlices):
             return original(variable, value)
         current = tf.convert_to_tensor(variable)

@@ -9,12 +9,14 @@ import contextlib
 import dataclasses
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.rendering import Style, Told
 from tapelab.explain.retracing import callables, traces
 from tapelab.explain.retracing.causes import RetracingCause, causes_of, made_anew, merged, stale
+from tapelab.explain.retracing.traces import New
 
 import tensorflow as tf
 
@@ -139,7 +141,7 @@ def explain_retracing(
     return _explain(function)
 
 
-def _explain(function):
+def _explain(function: tf.types.experimental.PolymorphicFunction) -> Retracing:
     name = _called(function)
     if traces.BLIND:
         return Retracing(name, function.experimental_get_tracing_count(), unknown=traces.BLIND)
@@ -154,7 +156,9 @@ def _explain(function):
     return Retracing(name, len(found), tuple(causes))
 
 
-def _of_methods(function, methods):
+def _of_methods(
+    function: tf.types.experimental.PolymorphicFunction, methods: Sequence[tf.types.experimental.PolymorphicFunction]
+) -> Retracing:
     found = [traces.traces_of(one) for one in methods]
     used = [its for its in found if its]
     count = max(len(used), traces.recent_traces(function))
@@ -166,7 +170,7 @@ def _of_methods(function, methods):
 
 
 @contextlib.contextmanager
-def _watching():
+def _watching() -> Iterator[Retracings]:
     """What `explain_retracing` without a function returns."""
     report, new = Retracings(), []
     try:
@@ -182,7 +186,7 @@ def _watching():
         report.extend(map(_with_alive, found, functions))
 
 
-def _explained(news):
+def _explained(news: Sequence[New]) -> tuple[list[Retracing], list[list[weakref.ref[Any]]]]:
     """Return a `Retracing` for each definition that was traced, and weak references to its functions."""
     definitions = {}
     for new in news:
@@ -198,13 +202,13 @@ def _explained(news):
 _FUNCTIONS = ("made_anew", "wrapped_anew", "new_objects", "keras_recompiled")
 
 
-def _with_alive(retracing, references):
+def _with_alive(retracing: Retracing, references: Sequence[weakref.ref[Any]]) -> Retracing:
     alive = len({id(reference()) for reference in references if reference() is not None})
     causes = tuple(_judged(cause, alive) if cause.code in _FUNCTIONS else cause for cause in retracing.causes)
     return dataclasses.replace(retracing, causes=causes)
 
 
-def _judged(cause, alive):
+def _judged(cause: RetracingCause, alive: int) -> RetracingCause:
     """A cause that is several functions, with what became of them."""
     if alive <= cause.traces:
         return cause
@@ -212,7 +216,7 @@ def _judged(cause, alive):
     return dataclasses.replace(cause, sentence=sentence, fix="", expected=True)
 
 
-def _definition(function):
+def _definition(function: tf.types.experimental.PolymorphicFunction) -> Hashable:
     """What functions that are made anew have in common."""
     model = callables.in_closure(function, "self")
     if _step_of(function) and isinstance(model, tf.keras.Model):
@@ -220,7 +224,7 @@ def _definition(function):
     return callables.code_of(function)
 
 
-def _of_definition(found):
+def _of_definition(found: Sequence[New]) -> Retracing:
     """Explain the new traces of all functions that have one definition."""
     by_function = {}
     for new in found:
@@ -237,7 +241,7 @@ def _of_definition(found):
     return Retracing(name, len(found), (*causes, *outdated))
 
 
-def _several(found, name):
+def _several(found: Sequence[New], name: str) -> RetracingCause:
     """The cause of several functions with one definition. `found` has a `New` for each."""
     functions, line = [new.function for new in found], found[-1].trace.line
     if _step_of(functions[0]):
@@ -255,7 +259,7 @@ def _several(found, name):
     return made_anew(code, name, len(functions), line, changed=changed)
 
 
-def _step_of(function):
+def _step_of(function: tf.types.experimental.PolymorphicFunction) -> str | None:
     """Which of Keras's functions a tf.function is, "train_step", "test_step" or "predict"; None if it is none."""
     step = callables.in_closure(function, "step_function")
     inner = callables.in_closure(function, "one_step_on_data")
@@ -267,7 +271,7 @@ def _step_of(function):
     return name
 
 
-def _called(function):
+def _called(function: tf.types.experimental.PolymorphicFunction) -> str:
     """What a function is called, for people."""
     model, step = callables.in_closure(function, "self"), _step_of(function)
     if step and isinstance(model, tf.keras.Model):
@@ -275,5 +279,5 @@ def _called(function):
     return callables.name_of(function)
 
 
-def _short(cause):
+def _short(cause: RetracingCause) -> str:
     return f"{cause.code} of {cause.argument}" if cause.argument else cause.code

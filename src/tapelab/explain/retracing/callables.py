@@ -49,7 +49,7 @@ def in_closure(function: Callable[..., Any], name: str) -> Any:
     return _closure(function).get(name)
 
 
-def _closure(function):
+def _closure(function: Callable[..., Any]) -> dict[str, Any]:
     """What a function's closure has: name → value. What is not bound yet is left out."""
     python, found = plain(function), {}
     cells = getattr(python, "__closure__", None) or ()

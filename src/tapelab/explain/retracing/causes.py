@@ -8,6 +8,7 @@ from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.retracing import callables, traces
 from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
+from tapelab.explain.retracing.traces import FunctionTrace, Leaf
 
 import tensorflow as tf
 
@@ -84,7 +85,7 @@ def merged(causes: Iterable[RetracingCause]) -> list[RetracingCause]:
     return sorted(by_place.values(), key=lambda cause: -cause.traces)
 
 
-def _differences(old, new):
+def _differences(old: FunctionTrace, new: FunctionTrace) -> list[tuple[str, str]]:
     """Return [(path, code)] of what two traces differ in."""
     if old.makes_variables is not new.makes_variables and _same_leaves(old, new):
         return [("", "variables_made")]
@@ -103,7 +104,7 @@ def _differences(old, new):
     return found
 
 
-def _of_whole_lists(differences, trace):
+def _of_whole_lists(differences: Sequence[tuple[str, str]], trace: FunctionTrace) -> list[tuple[str, str]]:
     """Differences in which a list or tuple of numbers of which several have changed counts as one."""
     changed = [path for path, code in differences if code == "python_value"]
     lists = {path for path, leaf in trace.leaves.items() if str(leaf.value).startswith(("a list", "a tuple"))}
@@ -120,13 +121,13 @@ def _of_whole_lists(differences, trace):
 _SETTING = {"graph": "graph", "strategy": "strategy", "saving": "saving", "xla": "graph"}
 
 
-def _same_leaves(old, new):
+def _same_leaves(old: FunctionTrace, new: FunctionTrace) -> bool:
     return old.leaves.keys() == new.leaves.keys() and all(
         leaf.same(new.leaves[path]) for path, leaf in old.leaves.items()
     )
 
 
-def _codes(before, after):
+def _codes(before: Leaf, after: Leaf) -> list[str]:
     """Return the codes of what two leaves in one place differ in."""
     if before.kind != after.kind:
         return ["kind"]
@@ -144,7 +145,7 @@ def _codes(before, after):
     return codes or ["other_type"]
 
 
-def _covers(trace, earlier, path):
+def _covers(trace: FunctionTrace, earlier: Sequence[FunctionTrace], path: str) -> bool:
     """Whether a trace gave up a dimension that earlier ones still had."""
     shape = trace.leaves[path].shape
     if shape.rank is None or None in shape.as_list():
@@ -156,7 +157,7 @@ def _covers(trace, earlier, path):
     return False
 
 
-def _text(leaf, code):
+def _text(leaf: Leaf | None, code: str) -> str:
     """What one leaf was, as text."""
     if leaf is None:
         return "not passed"
@@ -173,13 +174,20 @@ def _text(leaf, code):
     return str(leaf.value)
 
 
-def _text_of_list(trace, path):
+def _text_of_list(trace: FunctionTrace, path: str) -> str:
     """The values in a list or tuple, as text; empty where a path is none."""
     values = [_text(leaf, "python_value") for inner, leaf in trace.leaves.items() if inner.startswith(f"{path}[")]
     return f"[{', '.join(values)}]" if values else ""
 
 
-def _cause(function, name, path, code, numbers, found):
+def _cause(
+    function: tf.types.experimental.PolymorphicFunction,
+    name: str,
+    path: str,
+    code: str,
+    numbers: Sequence[int],
+    found: Sequence[FunctionTrace],
+) -> RetracingCause:
     """Put one cause into words. `numbers` are those of the traces that it brought."""
     seen = [trace.leaves.get(path) for trace in found[: numbers[-1] + 1]]
     texts = [_text(leaf, code) for leaf in seen] if path else []
@@ -199,13 +207,13 @@ def _cause(function, name, path, code, numbers, found):
     return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, RETRACED[code].expected)
 
 
-def _extra(code, seen, texts):
+def _extra(code: str, seen: Sequence[Leaf | None], texts: Sequence[str]) -> str:
     if code == "object" and "an object that no longer exists" in texts:
         return " One that no longer exists can never be passed again, and its trace stays."
     return _where_shapes_differ(seen) if code == "shape" else ""
 
 
-def _where_shapes_differ(seen):
+def _where_shapes_differ(seen: Sequence[Leaf | None]) -> str:
     shapes = [leaf.shape for leaf in seen if leaf is not None and leaf.shape is not None]
     if any(shape.rank is None for shape in shapes):
         return ""

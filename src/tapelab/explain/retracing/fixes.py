@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Sequence
+from typing import Any
 
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
@@ -15,7 +16,7 @@ def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
     return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
 
 
-def _passed(function, call, path):
+def _passed(function: tf.types.experimental.PolymorphicFunction, call: ast.Call | None, path: str) -> ast.expr | None:
     """Return the part of a call, as an `ast.expr`, that is an argument or holds it; None where it is not known."""
     if call is None or not path:
         return None
@@ -31,7 +32,7 @@ def _passed(function, call, path):
     return next((one.value for one in call.keywords if one.arg == name), None)
 
 
-def _top(path):
+def _top(path: str) -> str:
     return path.split("[")[0].split(".")[0]
 
 
@@ -41,7 +42,9 @@ def expression_of(function: tf.types.experimental.PolymorphicFunction, call: ast
     return ast.unparse(found) + path[len(_top(path)) :] if found is not None else None
 
 
-def _call_with(function, trace, path, wrapping):
+def _call_with(
+    function: tf.types.experimental.PolymorphicFunction, trace: traces.FunctionTrace, path: str, wrapping: str
+) -> str:
     """The call's source with an argument, or a part of one, replaced: `wrapping` is its new source, {} the old one."""
     name, found = callables.name_of(function), _passed(function, trace.call, path)
     if found is None:
@@ -51,11 +54,11 @@ def _call_with(function, trace, path, wrapping):
     return _in_words(path, wrapping) if part is None else ast.unparse(replaced(trace.call, part, new))
 
 
-def _in_words(path, wrapping):
+def _in_words(path: str, wrapping: str) -> str:
     return f"# pass {wrapping.format(path)} in place of {path}"
 
 
-def _steps(path):
+def _steps(path: str) -> list[Any]:
     """The keys and numbers that lead from an argument to a part of it; None for what is no key."""
     steps, node = [], ast.parse(path, mode="eval").body
     while not isinstance(node, ast.Name):
@@ -64,7 +67,7 @@ def _steps(path):
     return steps[::-1]
 
 
-def _part(expression, steps, wrapping):
+def _part(expression: ast.expr | None, steps: Sequence[Any], wrapping: str) -> tuple[ast.expr | None, str]:
     """The part of an argument to replace, and by what; (None, "") where it is not written out in the call."""
     for number, step in enumerate(steps):
         if isinstance(expression, ast.Dict) and None not in expression.keys:
@@ -128,7 +131,12 @@ def fix_of(
     return RETRACED[code].fix.format(name=name, path=path)
 
 
-def _fix_of_shape(function, path, leaves, found):
+def _fix_of_shape(
+    function: tf.types.experimental.PolymorphicFunction,
+    path: str,
+    leaves: Sequence[traces.Leaf],
+    found: Sequence[traces.FunctionTrace],
+) -> str:
     shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
     is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
     if traces.compiled_by_xla(function):
@@ -143,7 +151,9 @@ def _fix_of_shape(function, path, leaves, found):
     return "\n".join(lines)
 
 
-def _signature(function, found):
+def _signature(
+    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.FunctionTrace]
+) -> str | None:
     """The source of an input signature that fits all traces, or None where the arguments are not tensors alone.
 
     Parameters at the end that always have their default may be left out of it.
@@ -167,5 +177,5 @@ def _signature(function, found):
     return ", ".join(specs) if all(path.isidentifier() for path in paths) else None
 
 
-def _is_value(leaf, value):
+def _is_value(leaf: traces.Leaf, value: Any) -> bool:
     return leaf.kind == "value" and leaf.value is value

@@ -12,7 +12,8 @@ import dataclasses
 import pathlib
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import FrameType
 
 from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.lines import Line
@@ -157,7 +158,7 @@ def recent_traces(function: tf.types.experimental.PolymorphicFunction) -> int:
 def noticing(found: list[New]) -> Iterator[None]:
     """While this context lasts, append a `New` to the list `found` for each trace that is made, in any thread."""
 
-    def notice(concrete):
+    def notice(concrete: typing.Any) -> None:
         # A trace that cannot be read must not become the learner's error.
         with contextlib.suppress(AttributeError, KeyError, ValueError, TypeError):
             new = _new(concrete, sys._getframe(1))
@@ -171,7 +172,7 @@ def noticing(found: list[New]) -> Iterator[None]:
         transform.CONCRETE_FUNCTION_CALLBACKS.remove(notice)
 
 
-def _new(concrete, frame):
+def _new(concrete: typing.Any, frame: FrameType | None) -> New | None:
     """Read what was traced from the stack; None for what is no learner's function (a dataset's, TensorFlow's own)."""
     options = None
     while frame is not None:
@@ -210,7 +211,7 @@ def mark_makers(found: list[FunctionTrace]) -> list[FunctionTrace]:
     return found
 
 
-def _trace(function_type, context, line, call):
+def _trace(function_type: typing.Any, context: typing.Any, line: Line | None, call: ast.Call | None) -> FunctionTrace:
     eager = context.context
     setting = {
         "graph": None if eager.parent_graph is None else id(eager.parent_graph),
@@ -225,7 +226,7 @@ def _trace(function_type, context, line, call):
     return FunctionTrace(leaves, setting, makes, line, call)
 
 
-def _flatten(path, kind, leaves):
+def _flatten(path: str, kind: typing.Any, leaves: dict[str, Leaf]) -> None:
     inner, what = _inner(path, kind)
     if inner is not None:
         leaves[path] = Leaf("structure", None, None, what, what)
@@ -246,7 +247,7 @@ def _flatten(path, kind, leaves):
         leaves[path] = Leaf(name, shape, dtype, str(kind), kind)
 
 
-def _inner(path, kind):
+def _inner(path: str, kind: typing.Any) -> tuple[dict[str, typing.Any] | None, str | None]:
     """Return ({path: type} of what is inside, a description), or (None, None) where a type is no structure."""
     if isinstance(kind, default_types.List):
         inner = _numbered(path, kind.components_tuple.components)
@@ -269,11 +270,11 @@ def _inner(path, kind):
     return None, None
 
 
-def _numbered(path, parts):
+def _numbered(path: str, parts: Iterable[typing.Any]) -> dict[str, typing.Any]:
     return {f"{path}[{i}]": part for i, part in enumerate(parts)}
 
 
-def _object(value):
+def _object(value: object) -> str:
     if value is None:
         return "an object that no longer exists"
     if callable(value) and hasattr(value, "__name__"):
@@ -281,7 +282,7 @@ def _object(value):
     return f"a {type(value).__name__} object"
 
 
-def _line_of_call(graph):
+def _line_of_call(graph: tf.Graph) -> tuple[Line | None, bool]:
     """The learner's `Line` that called for a trace, and whether it called the function itself rather than, say, fit."""
     found = (None, None, False)
     for operation in graph.get_operations()[:8]:

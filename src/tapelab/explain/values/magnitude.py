@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.measure import array, rms
@@ -14,6 +16,7 @@ from tapelab.graphs.operations import linear_in, of_family
 from tapelab.graphs.operations.operation import JOINTLY, REDUCING
 
 import numpy as np
+import tensorflow as tf
 
 HUGE, SMALL = 1e5, 1e-6  # of the largest element; arbitrary, so that a large or small gradient alone is no alarm
 _REPEATED = 3  # as many equal steps are growth or decay
@@ -60,7 +63,7 @@ def flow(evidence: Evidence) -> list[FlowStep]:
     """
     reached = evidence.reached
 
-    def size(tensor, key):
+    def size(tensor: tf.Tensor | tf.IndexedSlices | None, key: int) -> float:
         values, mask = array(tensor), reached.get(key)
         if mask is None or mask.shape != values.shape:
             return rms(values)
@@ -119,7 +122,7 @@ def story(evidence: Evidence, largest: float) -> Story:
     return _single(evidence, node, grows, values)
 
 
-def _cancelling(evidence, steps):
+def _cancelling(evidence: Evidence, steps: Sequence[FlowStep]) -> Story | None:
     """The `Story` of contributions of opposite signs that leave next to nothing; None where none meet on the way."""
     for key in (evidence.source, *[key for step in reversed(steps) for key in step.node.outputs]):
         parts = [(node, array(part)) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
@@ -139,21 +142,21 @@ def _cancelling(evidence, steps):
     return None
 
 
-def _use(evidence, node):
+def _use(evidence: Evidence, node: Node) -> Node:
     """The node, or of a variable's read the first that uses what was read."""
     users = evidence.trace.users.get(node.outputs[0], ()) if node.op == "ReadVariableOp" else ()
     return users[0] if users else node
 
 
-def _place(node):
+def _place(node: Node) -> str:
     return f"{node.name} ({node.line.place})" if node.line else node.name
 
 
-def _logs(steps):
+def _logs(steps: Iterable[FlowStep]) -> float:
     return sum(math.log10(step.factor) for step in steps)
 
 
-def _single(evidence, node, grows, values):
+def _single(evidence: Evidence, node: Node, grows: bool, values: dict[str, Any]) -> Story:
     if node.op in ("SelfAdjointEigV2", "Svd", "Eig", "MatrixInverse", "MatrixSolve", "Cholesky"):
         code, key = mechanisms.of_infinite(evidence, node)
         return Story("ill_conditioned" if node.op == "Cholesky" else code, node, key, values=values)
@@ -171,6 +174,6 @@ def _single(evidence, node, grows, values):
     return Story("exists", None, is_alarm=False)
 
 
-def _scale(evidence, node):
+def _scale(evidence: Evidence, node: Node) -> int:
     """The operand that scales the gradient."""
     return node.inputs[-1] if node.op == "RealDiv" else max(node.inputs, key=lambda key: rms(evidence.array(key)))

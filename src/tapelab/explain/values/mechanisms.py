@@ -1,5 +1,7 @@
 """What one operation did to its values, told from the values: codes of `tapelab.explain.causes.VALUES`."""
 
+from collections.abc import Sequence
+
 from tapelab.explain.causes import VALUES
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
@@ -38,7 +40,7 @@ def of_infinite(evidence: Evidence, node: Node, at: np.ndarray | np.bool_ | None
     return _ALWAYS.get(node.op) or (_OF_NAN.get(node.op, "overflow") if makes_nan else "overflow"), key
 
 
-def _log(evidence, node, inputs, x, makes_nan):
+def _log(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
     x = x + (node.op == "Log1p")
     if (np.real(x) < 0).any():
         return "domain"
@@ -47,7 +49,7 @@ def _log(evidence, node, inputs, x, makes_nan):
     return "all_masked" if _sums_nothing(evidence, node.inputs[0]) else "log_of_zero"
 
 
-def _sums_nothing(evidence, key):
+def _sums_nothing(evidence: Evidence, key: int) -> bool:
     """Whether a value is the sum of exp(-inf), as tf.reduce_logsumexp has it where all is masked."""
     for wanted in ("Sum", "Exp"):
         node = evidence.maker(key)
@@ -57,15 +59,15 @@ def _sums_nothing(evidence, key):
     return bool(np.isneginf(np.real(evidence.array(key))).any())
 
 
-def _xlogy(evidence, node, inputs, x, makes_nan):
+def _xlogy(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
     return "domain" if (inputs[1] + (node.op == "Xlog1py") < 0).any() else "log_of_zero"
 
 
-def _root(evidence, node, inputs, x, makes_nan):
+def _root(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
     return "domain" if (np.real(x) < 0).any() else "root_at_zero"
 
 
-def _division(evidence, node, inputs, x, makes_nan):
+def _division(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
     below = inputs[-1]
     above = inputs[0] if len(inputs) > 1 else np.ones(1)
     if (below == 0).any():
@@ -79,7 +81,7 @@ def _division(evidence, node, inputs, x, makes_nan):
     return "division_by_zero" if (np.abs(below) < TINY).any() else "overflow"
 
 
-def _power(evidence, node, inputs, x, makes_nan):
+def _power(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
     base, exponent = np.broadcast_arrays(*inputs)
     if makes_nan or ((base < 0) & (exponent != np.round(exponent))).any():
         return "domain"
@@ -91,7 +93,7 @@ def _power(evidence, node, inputs, x, makes_nan):
     return "root_at_zero" if (at_zero < 1).any() else "overflow"
 
 
-def _inverse(evidence, node, inputs, x, makes_nan):
+def _inverse(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
     outside = x < 1 if node.op == "Acosh" else np.abs(x) > 1
     return "domain" if outside.any() else "pole"
 
@@ -183,7 +185,7 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
     return "underflow" if all(one.all() for one in x if one.size) else "unknown_zero"
 
 
-def _has_margin(evidence, node):
+def _has_margin(evidence: Evidence, node: Node) -> bool:
     """Whether what goes into a maximum is a positive constant and something more, as in margin + d1 - d2."""
     for key in node.inputs:
         maker = evidence.trace.producer.get(key)
@@ -197,7 +199,7 @@ def _has_margin(evidence, node):
     return False
 
 
-def _is_relu(evidence, node):
+def _is_relu(evidence: Evidence, node: Node) -> bool:
     return any(not array.any() and array.size == 1 for array in evidence.made_of(node))
 
 
@@ -209,7 +211,7 @@ def read_from(evidence: Evidence, key: int) -> int | None:
     return maker.inputs[0] if maker is not None and maker.op == "ReadVariableOp" else None
 
 
-def _by_product(evidence, node, position, x):
+def _by_product(evidence: Evidence, node: Node, position: int, x: Sequence[np.ndarray]) -> str:
     others = [key for i, key in enumerate(node.inputs) if i != position and evidence.array(key).size]
     if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
         return "at_minimum"

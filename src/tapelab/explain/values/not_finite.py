@@ -5,6 +5,7 @@ source to the node where it became bad, and asks there first whether a forward v
 """
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.walks import reachable
@@ -65,7 +66,7 @@ def of_value(evidence: Evidence, key: int) -> Story:
     return _from_infinities(evidence, node, infinite)
 
 
-def _from_finite(evidence, node, then=()):
+def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], ...] = ()) -> Story:
     at = _bad_outputs(evidence, node)
     code, key = mechanisms.of_infinite(evidence, node, at)
     if code == "underflow":
@@ -86,7 +87,7 @@ def _from_finite(evidence, node, then=()):
     return Story(code, node, key, then, {"is_half": is_half})
 
 
-def _hidden(evidence, node):
+def _hidden(evidence: Evidence, node: Node) -> int | None:
     """Find what is not finite where a maximum over a window made huge numbers of it, as max pooling does of NaN.
 
     Returns:
@@ -94,7 +95,7 @@ def _hidden(evidence, node):
     """
     producer = evidence.trace.producer
 
-    def made_of(key):
+    def made_of(key: int) -> Iterable[int]:
         is_huge = key in producer and np.abs(evidence.array(key)).max(initial=0.0) > _HUGE
         return producer[key].inputs if is_huge and not evidence.bad(key) else ()
 
@@ -102,13 +103,13 @@ def _hidden(evidence, node):
     return next((key for key in found if any(known(one.op).has("chooses") for one in evidence.users(key))), None)
 
 
-def _bad_outputs(evidence, node):
+def _bad_outputs(evidence: Evidence, node: Node) -> np.ndarray | np.bool_ | None:
     """Where the first output is bad, if it has the shape of the first input."""
     made = array(evidence.trace.values[node.outputs[0]])
     return bad_elements(made) if node.inputs and made.shape == evidence.array(node.inputs[0]).shape else None
 
 
-def _from_infinities(evidence, node, infinite):
+def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) -> Story:
     """A node made NaN out of infinities: blame what made these, unless somebody had put them in."""
     measure = evidence.measure
     roots = [one for key in infinite for one in evidence.roots(key, measure.not_finite)]
@@ -143,7 +144,7 @@ def _from_infinities(evidence, node, infinite):
     return Story(code, node, infinite[0])
 
 
-def _came_in(evidence, key):
+def _came_in(evidence: Evidence, key: int) -> Story:
     users = evidence.users(key)
     return Story("source_not_finite", users[0] if users else None, key)
 
@@ -166,7 +167,7 @@ def of_cotangent(evidence: Evidence) -> Story:
     return max(overruling or stories, key=lambda one: one.node.index if one.node else -1)
 
 
-def _at_origin(evidence, node, position):
+def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
     """The story of one node at which good cotangents became bad."""
     passed = evidence.replay.passed[node]
     mask = bad_elements(array(passed.downstream[position]))
@@ -201,7 +202,7 @@ def _at_origin(evidence, node, position):
     return story
 
 
-def _may_overflow(evidence, node, position):
+def _may_overflow(evidence: Evidence, node: Node, position: int) -> bool:
     """Whether a node passed on an infinity, or had numbers so large or small that NaN may come of one."""
     passed = evidence.replay.passed[node]
     if np.isinf(array(passed.downstream[position])).any():
@@ -212,17 +213,17 @@ def _may_overflow(evidence, node, position):
     return any(((one > edge) | ((one < 1 / edge) & (one > 0))).any() for one in met)
 
 
-def _is_bad_there(evidence, key, mask):
+def _is_bad_there(evidence: Evidence, key: int, mask: np.ndarray | np.bool_) -> bool:
     """Whether a forward value is bad where a cotangent is; of another shape, anywhere."""
     bad = bad_elements(evidence.array(key))
     return bool((bad & mask).any() if bad.shape == mask.shape else bad.any())
 
 
-def _has_constant_zero(evidence, node):
+def _has_constant_zero(evidence: Evidence, node: Node) -> bool:
     return any(np.any(evidence.array(key) == 0) and not evidence.is_learned(key) for key in node.inputs)
 
 
-def _zero_maker(evidence, node, bad):
+def _zero_maker(evidence: Evidence, node: Node, bad: np.ndarray | np.bool_) -> Node | None:
     """From a node whose cotangent holds zeros where it became bad, towards the target: the node that made these zeros.
 
     Args:

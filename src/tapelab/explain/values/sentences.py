@@ -19,7 +19,7 @@ def blamed(evidence: Evidence, story: Story, source_name: str) -> str:
     return "s" if key is None or maker is not None else _variable_name(evidence, key) or "s"
 
 
-def _variable_name(evidence, key):
+def _variable_name(evidence: Evidence, key: int) -> str | None:
     for variable in evidence.trace.log.watched_variables():
         if variable.handle is evidence.trace.values[key]:
             return variable.name.removesuffix(":0")
@@ -70,7 +70,7 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
     return text
 
 
-def _dtype(evidence, story):
+def _dtype(evidence: Evidence, story: Story) -> tuple[str, str]:
     if story.node is None or not story.node.outputs:
         return "the dtype", "its limit"
     dtype = evidence.trace.values[story.node.outputs[0]].dtype
@@ -79,7 +79,7 @@ def _dtype(evidence, story):
     return dtype.name, f"{float(dtype.real_dtype.max):.3g}"
 
 
-def _value_there(evidence, story):
+def _value_there(evidence: Evidence, story: Story) -> str:
     """The value at the element to blame, as text."""
     if story.node is None or not story.node.inputs:
         return "its value"
@@ -103,5 +103,5 @@ def _value_there(evidence, story):
     return number(picked[0] if (picked == picked[0]).all() or picked.size == 1 else _telling(story, picked))
 
 
-def _telling(story, picked):
+def _telling(story: Story, picked: np.ndarray) -> np.number:
     return picked[np.argmax(np.abs(picked))] if story.code in ("overflow", "saturated", "clipped") else picked[0]

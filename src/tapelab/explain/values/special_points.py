@@ -6,7 +6,7 @@ Only where differences of the target, to both sides, agree with each other and n
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tapelab.explain.ground.measure import array
 from tapelab.explain.values.not_finite import Story
@@ -35,21 +35,21 @@ class SpecialPoint:
     code: str
 
 
-def _has_zero(evidence, node):
+def _has_zero(evidence: Evidence, node: Node) -> bool:
     return bool((evidence.array(node.inputs[0]) == 0).any())
 
 
-def _is_zero_coefficient(evidence, node):
+def _is_zero_coefficient(evidence: Evidence, node: Node) -> bool:
     return node.inputs[0] in evidence.depends and _has_zero(evidence, node)
 
 
-def _at_kink(evidence, node):
+def _at_kink(evidence: Evidence, node: Node) -> bool:
     x = evidence.made_of(node)
     other = x[1] if len(x) > 1 else 0.0
     return bool((x[0] == other).any())
 
 
-def _is_degenerate(evidence, node):
+def _is_degenerate(evidence: Evidence, node: Node) -> bool:
     """Whether two eigenvalues or singular values are equal up to rounding."""
     values = evidence.array(node.outputs[0])
     if values.ndim == 0 or values.shape[-1] < 2:
@@ -58,7 +58,7 @@ def _is_degenerate(evidence, node):
     return bool((gaps <= 8 * np.finfo(values.dtype).eps * np.abs(values).max()).any())
 
 
-def _is_root_without_cotangent(evidence, node):
+def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
     """Whether a root is taken at 0 and gets 0 from above: TensorFlow takes 0 times its infinite slope to be 0."""
     above = evidence.replay.passed[node].upstream[0]
     return above is not None and bool(((array(above) == 0) & (evidence.array(node.inputs[0]) == 0)).any())
@@ -98,7 +98,7 @@ def story(evidence: Evidence) -> Story | None:
     return None
 
 
-def _is_missed(evidence, nodes, at_edge):
+def _is_missed(evidence: Evidence, nodes: Iterable[Node], at_edge: bool) -> bool:
     """Whether differences to both sides agree along each of some directions, and in one of them not with the gradient.
 
     At the edge of where the target is defined there is one side alone.
@@ -123,7 +123,7 @@ def _is_missed(evidence, nodes, at_edge):
     return missed
 
 
-def _differs(evidence, direction, slope, x, at_edge):
+def _differs(evidence: Evidence, direction: np.ndarray, slope: float, x: np.ndarray, at_edge: bool) -> bool | None:
     """Whether the target's slope along a direction is another; None where there is none, or it is not known."""
     step = _STEP * max(1.0, float(np.abs(x).max(initial=0.0)))
     here = sum(float(np.sum(evidence.array(key), dtype=np.float64)) for key in evidence.replay.targets)

@@ -1,11 +1,14 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
+from collections.abc import Callable, Iterable, KeysView, Mapping
+
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import number
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.explain.values.rerun.nodes import Node, Trace
 from tapelab.graphs.operations import with_fact
 
 import numpy as np
@@ -57,13 +60,13 @@ def equal_eigenvalues(evidence: Evidence) -> Story | None:
     return None
 
 
-def _turn(vectors, gradient):
+def _turn(vectors: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """How the target changes where columns turn into each other: an antisymmetric matrix, 0 on the diagonal."""
     product = np.swapaxes(vectors.conj(), -1, -2) @ gradient
     return product - np.swapaxes(product.conj(), -1, -2)
 
 
-def _cross_entropy(evidence):
+def _cross_entropy(evidence: Evidence) -> Story | None:
     """Logits given to a cross-entropy of probabilities, probabilities to one of logits, and labels that are neither."""
     for node in evidence.replay.passed:
         scores, labels, of_logits = _scores_and_labels(evidence, node)
@@ -79,7 +82,7 @@ def _cross_entropy(evidence):
     return None
 
 
-def _scores_and_labels(evidence, node):
+def _scores_and_labels(evidence: Evidence, node: Node) -> tuple[int | None, int | None, bool]:
     """What a cross-entropy at this node got: the keys of scores and of labels, and whether it is one of logits."""
     if node.op == "SoftmaxCrossEntropyWithLogits":
         return *node.inputs, True
@@ -99,14 +102,14 @@ def _scores_and_labels(evidence, node):
     return None, None, False
 
 
-def _factor_of(evidence, key):
+def _factor_of(evidence: Evidence, key: int) -> int | None:
     """What a value is multiplied by that does not depend on the source, or None."""
     products = [node for node in evidence.trace.users.get(key, ()) if node.op == "Mul"]
     factors = [one for node in products for one in node.inputs if one != key and one not in evidence.depends]
     return factors[0] if factors else None
 
 
-def _outside_of_0_to_1(evidence, key):
+def _outside_of_0_to_1(evidence: Evidence, key: int) -> str | None:
     """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None."""
     values = evidence.array(key)
     if not values.size or np.iscomplexobj(values) or (values.min() >= -_EDGE and values.max() <= 1 + _EDGE):
@@ -114,7 +117,7 @@ def _outside_of_0_to_1(evidence, key):
     return f"{number(values.min())} to {number(values.max())}"
 
 
-def _assigned_inside(evidence):
+def _assigned_inside(evidence: Evidence) -> Story | None:
     """A variable that is changed inside the tape by what was made from it, and read again: the write is no path."""
     if not is_handle(evidence.trace.values[evidence.source].dtype):
         return None
@@ -127,7 +130,7 @@ def _assigned_inside(evidence):
     return None
 
 
-def _broadcast_loss(evidence):
+def _broadcast_loss(evidence: Evidence) -> Story | None:
     """A column of predictions less a row of labels is a matrix, and its mean no loss."""
     for node in evidence.replay.passed:
         if node.op not in ("Sub", "SquaredDifference"):
@@ -141,7 +144,7 @@ def _broadcast_loss(evidence):
     return None
 
 
-def _symmetric_units(evidence):
+def _symmetric_units(evidence: Evidence) -> Story | None:
     gradient, value = array(evidence.gradient), evidence.array(evidence.source)
     if gradient.ndim != 2 or gradient.shape[1] < 2 or gradient.shape != value.shape or not gradient.any():
         return None
@@ -166,7 +169,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
     return tuple(key for key, holds in found.items() if holds)
 
 
-def _is_wrong_in_tensorflow(evidence, node):
+def _is_wrong_in_tensorflow(evidence: Evidence, node: Node) -> bool:
     """Whether TensorFlow's gradient of an operation is not its derivative, as ci/derivative_audit/RESULTS.md has it."""
     if node.op not in ("DynamicStitch", "ParallelDynamicStitch"):
         return node.op in ("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
@@ -174,7 +177,7 @@ def _is_wrong_in_tensorflow(evidence, node):
     return len(np.unique(np.concatenate(indices))) < sum(map(len, indices))
 
 
-def _is_partly_stopped(evidence):
+def _is_partly_stopped(evidence: Evidence) -> bool:
     """Whether the learner's own tf.stop_gradient cuts one of the source's paths to the target."""
     trace, to_target = evidence.trace, _before(evidence.trace, evidence.replay.targets)
     return any(
@@ -187,22 +190,22 @@ def _is_partly_stopped(evidence):
     )
 
 
-def _before(trace, keys):
+def _before(trace: Trace, keys: Iterable[int]) -> KeysView[int]:
     """The keys of all tensors that some were made from, in whichever way, and of these."""
     return reachable(keys, lambda key: trace.producer[key].inputs if key in trace.producer else ())
 
 
-def _origin(producer, node):
+def _origin(producer: Mapping[int, Node], node: Node) -> int:
     """The key of a node's first input; of a variable's value, which is read anew for each use, of its handle."""
     maker = producer.get(node.inputs[0])
     return maker.inputs[0] if maker is not None and maker.op == "ReadVariableOp" else node.inputs[0]
 
 
-def _takes_moments(evidence):
+def _takes_moments(evidence: Evidence) -> Callable[[Node], bool]:
     """Return whether a node is the squared distance from a mean whose gradient is stopped, as in tf.nn.moments."""
     producer = evidence.trace.producer
 
-    def is_it(node):
+    def is_it(node: Node) -> bool:
         if node.op != "SquaredDifference" or node.inputs[0] not in evidence.depends:
             return False
         stop = producer.get(node.inputs[1])

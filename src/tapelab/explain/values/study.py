@@ -5,20 +5,20 @@ has the symptom "none" and no cause here: `explain` names it.
 """
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import keys_of
+from tapelab.explain.ground.log import Log, keys_of
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
-from tapelab.explain.values.rerun.nodes import Trace
+from tapelab.explain.values.rerun.nodes import Node, Trace
 from tapelab.explain.values.sentences import blamed, sentence_of
 
 import numpy as np
@@ -61,20 +61,20 @@ def study(
 class _Replays:
     """The replay of a tape with functions taken apart, and where the tape contradicts it, one with functions whole."""
 
-    def __init__(self, log, targets, sources):
+    def __init__(self, log: Log, targets: Iterable[Any], sources: Iterable[Any]):
         self._log = log
         self._targets = [key for target in targets for key in keys_of(target)]
         self._sources = [key for source in sources for key in keys_of(source)]
         self._made = {}
 
-    def of(self, inline):
+    def of(self, inline: bool) -> tuple[Replay, Measures]:
         """The `Replay` and the `Measures` of it."""
         if inline not in self._made:
             replay = Replay(Trace(self._log, inline), self._targets, self._sources)
             self._made[inline] = replay, Measures()
         return self._made[inline]
 
-    def evidence(self, source, gradient):
+    def evidence(self, source: Any, gradient: tf.Tensor | tf.IndexedSlices | None) -> Evidence | None:
         """Return the `Evidence` for a source that agrees with what the tape returned, or None."""
         key = keys_of(source)[0]
         for inline in (True, False):
@@ -86,7 +86,7 @@ class _Replays:
         return None
 
 
-def _terms(replay, key):
+def _terms(replay: Replay, key: int) -> list[tuple[Node | None, tf.Tensor | tf.IndexedSlices]]:
     """What a cotangent is the sum of, as (node, tensor): also within the node that adds up over a batch."""
     found = list(replay.parts.get(key, ()))
     for node, _ in found[:]:
@@ -96,7 +96,11 @@ def _terms(replay, key):
     return found
 
 
-def _agree(found, gradient, parts):
+def _agree(
+    found: tf.Tensor | tf.IndexedSlices | None,
+    gradient: tf.Tensor | tf.IndexedSlices | None,
+    parts: Sequence[tuple[Node | None, tf.Tensor | tf.IndexedSlices]],
+) -> bool:
     """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None.
 
     Where contributions cancel, what is left may be their rounding, and another one each time.
@@ -115,7 +119,13 @@ def _agree(found, gradient, parts):
         return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
 
 
-def _explained(replays, source, gradient, names, frame):
+def _explained(
+    replays: _Replays,
+    source: Any,
+    gradient: tf.Tensor | tf.IndexedSlices | None,
+    names: Mapping[str, str],
+    frame: types.FrameType | None,
+) -> Explanation:
     if gradient is None:
         return Explanation(False, "exists", "", **names)
     values = array(gradient)
@@ -131,7 +141,7 @@ def _explained(replays, source, gradient, names, frame):
     return worded(evidence, symptom, story, gradient, names, frame)
 
 
-def _symptom(values):
+def _symptom(values: np.ndarray) -> str:
     if np.isnan(values).any():
         return "nan"
     if not np.isfinite(values).all():
@@ -148,7 +158,7 @@ def _symptom(values):
     return "fine" if values.all() else "partly zero"
 
 
-def _judge(evidence, symptom, values):
+def _judge(evidence: Evidence, symptom: str, values: np.ndarray) -> tuple[str, Story]:
     """Return the symptom, which may be the target's, and the `Story`."""
     target = evidence.target
     if evidence.bad(target):
@@ -173,7 +183,7 @@ def _judge(evidence, symptom, values):
     return symptom, found or Story("exists", None, is_alarm=False)
 
 
-def _cut_of(evidence):
+def _cut_of(evidence: Evidence) -> Node | None:
     """The node that has a cotangent and passes none of it on to what depends on the source; None where none has."""
     for node, passed in evidence.replay.passed.items():
         parts = [one for key, one in zip(node.inputs, passed.downstream, strict=False) if key in evidence.depends]
@@ -182,7 +192,7 @@ def _cut_of(evidence):
     return None
 
 
-def _call_of(evidence):
+def _call_of(evidence: Evidence) -> Node | None:
     """The last call of a function that was recorded: where a zero stands for None."""
     return next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
 
@@ -229,7 +239,7 @@ def worded(
     )
 
 
-def _unexplained(symptom, gradient, names):
+def _unexplained(symptom: str, gradient: tf.Tensor | tf.IndexedSlices | None, names: Mapping[str, str]) -> Explanation:
     """What is said where the replay and the tape differ: the symptom, which was measured, and no cause."""
     is_fine = symptom in ("fine", "partly zero")
     sentence = f"The backward pass of {names['source']}, run again, differs from the tape's: no cause is named."
@@ -246,7 +256,7 @@ def _unexplained(symptom, gradient, names):
     )
 
 
-def _elements(symptom, values):
+def _elements(symptom: str, values: np.ndarray) -> Elements | None:
     wanted = {
         "nan": lambda: ~np.isfinite(values),
         "inf": lambda: ~np.isfinite(values),
@@ -261,7 +271,7 @@ def _elements(symptom, values):
     return Elements(int(bad.sum()), bad.size, np.argwhere(bad))
 
 
-def _chain(story):
+def _chain(story: Story) -> tuple[Link, ...]:
     if story.node is None:
         return ()
     first = Link(story.node.name, story.node.line, "the root")

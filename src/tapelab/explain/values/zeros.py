@@ -1,6 +1,7 @@
 """The story of a gradient that is zero: of all its elements, or of some."""
 
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.ground.walks import reachable
@@ -8,9 +9,11 @@ from tapelab.explain.values import mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, with_fact
 
 import numpy as np
+import tensorflow as tf
 
 # Activations that are flat somewhere: from a bound on, or far out.
 RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
@@ -38,7 +41,7 @@ def without_effect(evidence: Evidence) -> Story | None:
     return Story("no_effect", users[0], evidence.source, is_alarm=False)
 
 
-def _behind(evidence, key):
+def _behind(evidence: Evidence, key: int) -> Iterator[Node]:
     """The nodes that use a value, or what it was handed on as, such as a bias in another shape."""
     for node in evidence.users(key):
         yield from _behind(evidence, node.outputs[0]) if node.op in PASSING else (node,)
@@ -58,7 +61,7 @@ def all_zero(evidence: Evidence) -> Story:
         return _cancelled(evidence)
     passed = evidence.replay.passed
 
-    def strength(one):
+    def strength(one: tuple[Node, int]) -> float:
         return max((rms(array(up)) for up in passed[one[0]].upstream if up is not None), default=0.0)
 
     node, position = max(origins, key=strength)
@@ -75,7 +78,7 @@ def all_zero(evidence: Evidence) -> Story:
     return silenced or Story(code, node, node.inputs[position], is_alarm=code not in BENIGN)
 
 
-def _silenced_before(evidence, node, position, code):
+def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -> Story | None:
     """The `Story` of the first activation that silenced what comes into a node; None where none before it did.
 
     Behind a layer whose units are all dead or saturated, values come from biases alone: they are 0, or the same for
@@ -96,23 +99,23 @@ def _silenced_before(evidence, node, position, code):
     return Story(code, first, first.inputs[0], certain=first in by_zeros)
 
 
-def _flat_before(evidence, keys, is_silent):
+def _flat_before(evidence: Evidence, keys: Iterable[int], is_silent: Callable[[tf.Tensor | None], bool]) -> list[Node]:
     """The activations that are flat for all that they get, among the nodes that lead to some values by silent ones."""
     producer = evidence.trace.producer
 
-    def before(key):
+    def before(key: int) -> Iterable[int]:
         return producer[key].inputs if key in producer and is_silent(evidence.value(key)) else ()
 
     silent = [producer[key] for key in reachable(keys, before) if key in producer and is_silent(evidence.value(key))]
     return [node for node in dict.fromkeys(silent) if node.op in RELUS | _SATURATING and _is_flat(evidence, node)]
 
 
-def _is_flat(evidence, node):
+def _is_flat(evidence: Evidence, node: Node) -> bool:
     """Whether an activation has slope 0 everywhere, and not because all that it gets is 0, at a kink."""
     return evidence.array(node.inputs[0]).any() and not slopes(evidence.trace, node).any()
 
 
-def _is_same_for_all(tensor):
+def _is_same_for_all(tensor: tf.Tensor | None) -> bool:
     """Whether a value is 0, or the same for all of several examples up to rounding."""
     values = array(tensor)
     if values.ndim < 2 or len(values) < 2:
@@ -120,14 +123,14 @@ def _is_same_for_all(tensor):
     return bool(np.abs(values - values[0]).max(initial=0.0) <= 1e-5 * np.abs(values).max(initial=0.0))
 
 
-def _beyond_overflow(evidence, node):
+def _beyond_overflow(evidence: Evidence, node: Node) -> Story | None:
     """The `Story` of an overflow on the way to a node, behind which an infinity became 0; None where there is none.
 
     An infinity that was put in, such as a mask of -inf, is no overflow.
     """
     producer, values = evidence.trace.producer, evidence.trace.values
 
-    def of_infinity(key):  # what may have made a zero
+    def of_infinity(key: int) -> list[int]:  # what may have made a zero
         made_zero = key in producer and not evidence.bad(key) and not evidence.array(key).all()
         return [one for one in producer[key].inputs if values[one].dtype.is_floating] if made_zero else []
 
@@ -139,14 +142,14 @@ def _beyond_overflow(evidence, node):
     return None
 
 
-def _is_zero(evidence, part, key):
+def _is_zero(evidence: Evidence, part: tf.Tensor | tf.IndexedSlices, key: int) -> bool:
     if evidence.measure.zero(part):
         return True
     values = evidence.concerned(part, key)
     return bool(values.size) and not values.any()
 
 
-def _cancelled(evidence):
+def _cancelled(evidence: Evidence) -> Story:
     """Contributions add up to zero: because the target is constant, or because it is stationary here."""
     node, changes = _cancelling(evidence), evidence.target_changes()
     if node is None or changes is None:
@@ -154,7 +157,7 @@ def _cancelled(evidence):
     return Story("at_minimum" if changes else "constant_output", node, node.inputs[0], is_alarm=not changes)
 
 
-def _cancelling(evidence):
+def _cancelling(evidence: Evidence) -> Node | None:
     """The node at which contributions that are not zero add up to zero."""
     waiting, seen = [evidence.source], set()
     while waiting:
@@ -216,12 +219,12 @@ def dead_units(before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return off, off & (far | (examples >= _MANY))
 
 
-def _relus(evidence):
+def _relus(evidence: Evidence) -> list[Node]:
     """The ReLUs whose units are the source's rows or columns: what comes next, and what the source multiplies."""
     products = [node for node in evidence.users(evidence.source) if node.op in mechanisms.PRODUCTS]
     found = [evidence.maker(key) for product in products for key in product.inputs]
 
-    def after(node):
+    def after(node: Node) -> list[Node]:
         others = [one for key in node.outputs for one in evidence.users(key)] if node.op not in RELUS else []
         return [
             one
@@ -233,7 +236,7 @@ def _relus(evidence):
     return [node for node in (*found, *reachable(users, after)) if node is not None and node.op in RELUS]
 
 
-def _dead(evidence, relu):
+def _dead(evidence: Evidence, relu: Node) -> tuple[float, Story]:
     """The share of a gradient's elements that the dead units of a ReLU leave at 0, whole rows or columns; a `Story`."""
     off, certain = dead_units(evidence.array(relu.inputs[0]))
     story = Story("dead_relu", relu, relu.inputs[0], values={"dead": int(off.sum()), "units": off.size})
@@ -246,7 +249,7 @@ def _dead(evidence, relu):
     return 0.0, story
 
 
-def _lost(evidence, node):
+def _lost(evidence: Evidence, node: Node) -> float:
     """The share of elements that were not zero in a node's cotangent and are in what it passed on."""
     passed = evidence.replay.passed[node]
     if not passed.upstream or passed.upstream[0] is None:

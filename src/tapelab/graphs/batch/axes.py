@@ -30,7 +30,7 @@ def axes_of(op: tf.Operation, axes: list[int | None], batch: int) -> list[int | 
     return rule(step)
 
 
-def _elementwise(step):
+def _elementwise(step: Step) -> Axes | None:
     op, out = step.op, step.out
     if op.type == "IdentityN":
         return step.axes
@@ -49,7 +49,7 @@ def _elementwise(step):
     return None if others or sizes != {out[place]} else [place]
 
 
-def _reduced(step):
+def _reduced(step: Step) -> Axes | None:
     gone = static_axes(step.op, 1) if len(step.op.inputs) > 1 else None
     if step.moving != [0] or step.in_rows or gone is None or step.axes[0] in gone:
         return None
@@ -57,12 +57,12 @@ def _reduced(step):
     return [step.axes[0] if keeps else step.axes[0] - sum(axis < step.axes[0] for axis in gone)]
 
 
-def _scanned(step):
+def _scanned(step: Step) -> Axes | None:
     axes = static_axes(step.op, 1)
     return None if step.moving != [0] or step.in_rows or axes is None or step.axes[0] in axes else [step.axes[0]]
 
 
-def _block(step):
+def _block(step: Step) -> Axes | None:
     """The batch axes come first, and stay."""
     count = known(step.op.type).axes
     rank = max(len(step.shape(i)) for i in range(len(step.op.inputs)))
@@ -80,7 +80,7 @@ def _block(step):
     return [None if none else axis for none in empty]
 
 
-def _product(step):
+def _product(step: Step) -> Axes | None:
     if step.in_rows:
         return None
     if step.op.type == "Einsum":
@@ -88,7 +88,7 @@ def _product(step):
     return _matrices(step) if len(step.op.inputs) == 2 else None
 
 
-def _einsum(step):
+def _einsum(step: Step) -> Axes | None:
     equation = step.op.get_attr("equation").decode()
     if "." in equation:
         return None
@@ -98,7 +98,7 @@ def _einsum(step):
     return None if others or letter not in out else [out.index(letter)]
 
 
-def _matrices(step):
+def _matrices(step: Step) -> Axes | None:
     op, out, found = step.op, step.out, set()
     names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
     for i in step.moving:
@@ -115,7 +115,7 @@ def _matrices(step):
     return list(found) if len(found) == 1 else None
 
 
-def _stencil(step):
+def _stencil(step: Step) -> Axes | None:
     op = step.op
     names = [argument.name for argument in op.op_def.input_arg]
     if any(names[i] not in known(op.type).examples or step.axes[i] != 0 for i in step.moving):
@@ -125,7 +125,7 @@ def _stencil(step):
     return [0] * len(op.outputs) if all(step.shape(i)[0] == step.out[0] for i in step.moving) else None
 
 
-def _scattered(step):
+def _scattered(step: Step) -> Axes | None:
     """Sums over rows with one number, the examples along another axis."""
     op = step.op
     if "Segment" not in op.type or step.moving != [0] or step.in_rows:
@@ -134,7 +134,7 @@ def _scattered(step):
     return None if depth is None or step.axes[0] < depth else [step.axes[0] - depth + 1]
 
 
-def _listed(step):
+def _listed(step: Step) -> Axes | None:
     """Of a list, the axis is that in each of its items."""
     op, axes = step.op, step.axes
     found = {axis for axis in axes if axis is not None}

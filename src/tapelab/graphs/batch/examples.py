@@ -91,7 +91,7 @@ class Examples:
                     self.note(tensor, lost(why))
         return [lost(why)] * len(op.outputs)
 
-    def _outputs(self, op):
+    def _outputs(self, op: tf.Operation) -> list[State]:
         if op.type == "Placeholder":
             return [self.state(tensor) for tensor in op.outputs]
         states = [self.state(tensor) for tensor in op.inputs]
@@ -117,7 +117,9 @@ class Examples:
             return [summed(place(op))]
         return self.keeps(op) or self.lose(op, place(op))
 
-    def _inside(self, op, name, states, *, noted=False):
+    def _inside(
+        self, op: tf.Operation, name: str, states: Sequence[State], *, noted: bool = False
+    ) -> tuple[list[State], list[State]] | None:
         """The states of the outputs of a function that an operation calls; None if it is not found.
 
         Args:
@@ -135,13 +137,13 @@ class Examples:
         self._custom = custom
         return [walk.state(tensor) for tensor in body.outputs], [walk.state(tensor) for tensor in body.inputs]
 
-    def _written(self, op, tensors, after):
+    def _written(self, op: tf.Operation, tensors: Sequence[tf.Tensor], after: Sequence[State]) -> None:
         """What is written into a variable in a function is read outside."""
         for tensor, state in zip(tensors, after, strict=True):
             if tensor.dtype == tf.resource and state != fixed:
                 self.note(tensor, state)
 
-    def _called(self, op, states):
+    def _called(self, op: tf.Operation, states: list[State]) -> list[State]:
         name = op.get_attr("f").name
         first = self._bodies.setdefault(name, states)
         found = self._inside(op, name, states, noted=first is states)
@@ -154,7 +156,7 @@ class Examples:
         self._written(op, op.inputs, found[1])
         return found[0][: len(op.outputs)]
 
-    def _branched(self, op, states):
+    def _branched(self, op: tf.Operation, states: list[State]) -> list[State]:
         if states[0] != fixed:
             return self.lose(op, place(op))
         outputs = [fixed] * len(op.outputs)
@@ -166,7 +168,7 @@ class Examples:
             outputs = [joined(*pair, place(op)) for pair in zip(outputs, found[0], strict=False)]
         return self._checked(op, outputs)
 
-    def _looped(self, op, states):
+    def _looped(self, op: tf.Operation, states: list[State]) -> list[State]:
         """What is so after a turn is so before the next one."""
         condition, body = (op.get_attr(name).name for name in ("cond", "body"))
         before = None
@@ -181,7 +183,7 @@ class Examples:
             return self.lose(op, place(op))
         return self._checked(op, states)
 
-    def _checked(self, op, states):
+    def _checked(self, op: tf.Operation, states: list[State]) -> list[State]:
         """What is fixed in one case has the shape of what is apart in another, or nothing is proved."""
         checked = []
         for tensor, state in zip(op.outputs, states, strict=True):

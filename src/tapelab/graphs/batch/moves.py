@@ -59,7 +59,7 @@ def in_order(shape: tuple[int, ...], axis: int, new: tuple[int, ...], batch: int
     return ROWS if before == 1 and math.prod(new) else None
 
 
-def _by_axis(step):
+def _by_axis(step: Step) -> Axes | None:
     kind = step.op.type
     if kind in ("Reshape", "ExpandDims", "Squeeze"):
         place = in_order(step.shape(0), step.axes[0], step.out, step.batch) if step.moving == [0] else None
@@ -68,21 +68,21 @@ def _by_axis(step):
     return None if rule is None or step.in_rows else rule(step)
 
 
-def _constant(step, index):
+def _constant(step: Step, index: int) -> np.ndarray | None:
     return tf.get_static_value(step.op.inputs[index])
 
 
-def _transposed(step):
+def _transposed(step: Step) -> Axes | None:
     order = _constant(step, 1)
     return None if order is None or step.moving != [0] else [list(order).index(step.axes[0])]
 
 
-def _broadcast(step):
+def _broadcast(step: Step) -> Axes | None:
     place = step.axes[0] + len(step.out) - len(step.shape(0))
     return [place] if step.moving == [0] and step.out[place] == step.shape(0)[step.axes[0]] else None
 
 
-def _as_it_is(step):
+def _as_it_is(step: Step) -> Axes | None:
     """Slices, paddings, tiles: each axis alone."""
     axis = step.axes[0]
     if step.moving != [0] or step.out[axis] != step.shape(0)[axis]:
@@ -96,13 +96,13 @@ def _as_it_is(step):
     return [axis]
 
 
-def _elsewhere(step):
+def _elsewhere(step: Step) -> Axes | None:
     """What moves elements along other axes."""
     others = static_axes(step.op, 2 if step.op.type == "Roll" else 1)
     return [step.axes[0]] if step.moving == [0] and others is not None and step.axes[0] not in others else None
 
 
-def _split(step):
+def _split(step: Step) -> Axes | None:
     index, at = (1, 0) if step.op.type == "Split" else (0, 2)
     axis = _constant(step, at)
     if step.moving != [index] or axis is None or int(axis) % len(step.shape(index)) == step.axes[index]:
@@ -110,24 +110,24 @@ def _split(step):
     return [step.axes[index]] * len(step.op.outputs)
 
 
-def _unpacked(step):
+def _unpacked(step: Step) -> Axes | None:
     axis, gone = step.axes[0], step.op.get_attr("axis") % len(step.shape(0))
     return None if axis == gone else [axis - (gone < axis)] * len(step.op.outputs)
 
 
-def _packed(step):
+def _packed(step: Step) -> Axes | None:
     new = step.op.get_attr("axis") % len(step.out)
     (axis, *others) = {step.axes[i] for i in step.moving}
     return None if others else [axis + (new <= axis)]
 
 
-def _concatenated(step):
+def _concatenated(step: Step) -> Axes | None:
     along = _constant(step, -1)
     (axis, *others) = {step.axes[i] for i in step.moving}
     return None if others or along is None or int(along) % len(step.out) == axis else [axis]
 
 
-def _strided(step):
+def _strided(step: Step) -> Axes | None:
     """Follow the axis through the specification of a slice: x[:, ..., i], with new and dropped axes."""
     begin, end, strides = (_constant(step, i) for i in (1, 2, 3))
     if step.moving != [0] or strides is None:
@@ -173,7 +173,7 @@ _RULES = {
 }
 
 
-def _by_numbers(step):
+def _by_numbers(step: Step) -> Axes | None:
     """Move the number of each element's example, from 1; 0 stands for what is fixed, which may be anywhere."""
     sizes = [tensor.shape.num_elements() for tensor in (*step.op.inputs, *step.op.outputs)]
     if None in sizes or max(sizes) > _LARGEST:
@@ -197,14 +197,14 @@ def _by_numbers(step):
     return None if None in found else found
 
 
-def _numbers(shape, axis, batch):
+def _numbers(shape: tuple[int, ...], axis: int, batch: int) -> np.ndarray:
     if axis == ROWS:
         return np.repeat(np.arange(1, batch + 1, dtype=np.int32), math.prod(shape) // batch).reshape(shape)
     numbers = np.repeat(np.arange(1, batch + 1, dtype=np.int32), shape[axis] // batch)
     return np.broadcast_to(numbers.reshape([-1, *[1] * (len(shape) - axis - 1)]), shape)
 
 
-def _axis_of(numbers, batch):
+def _axis_of(numbers: np.ndarray, batch: int) -> int | None:
     for axis in [*range(numbers.ndim), ROWS]:
         size = numbers.size if axis == ROWS else numbers.shape[axis]
         if size and size % batch == 0:

@@ -21,7 +21,7 @@ _UNKNOWN = Operation("")
 def _read(table: str) -> dict[str, Any]:
     """Return a table. Lists become tuples, and prose is one line, however the table wraps it."""
 
-    def plain(value):
+    def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: plain(part) for key, part in value.items()}
         if isinstance(value, list):

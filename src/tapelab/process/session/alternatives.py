@@ -16,6 +16,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +58,18 @@ def show(figure: Any, text: str | None) -> None:
     publish_display_data({"text/plain": repr(figure), **shown}, metadata)
 
 
-def _shell_and_texts():
+def _shell_and_texts() -> tuple[Any, dict[str, str]]:
     """IPython's shell, and the texts of the notebook that a person has open (none where nobody has one open)."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     attended = shell is not None and session.attended()
     return shell, _texts(os.environ.get("JPY_SESSION_NAME", "")) if attended else {}
 
 
-def _text(kernel, texts):
+def _text(kernel: Any, texts: Mapping[str, str]) -> str | None:
     return texts.get(kernel.get_parent().get("metadata", {}).get("cellId"))
 
 
-def _texts(path):
+def _texts(path: str) -> dict[str, str]:
     """From the ids of a notebook's cells to their alternative texts; empty where there is no such notebook."""
     try:
         cells = json.loads(Path(path).read_bytes())["cells"]
@@ -77,5 +78,5 @@ def _texts(path):
         return {}
 
 
-def _show(kernel, texts, figure):
+def _show(kernel: Any, texts: Mapping[str, str], figure: Any) -> None:
     show(figure, _text(kernel, texts))

@@ -12,7 +12,10 @@ import html
 import re
 import sys
 import traceback
+from collections.abc import Container
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 from tapelab.process import session
 
@@ -79,10 +82,10 @@ class _Line:
 
     text: str
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return "<small>" + re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(self.text)) + "</small>"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.text
 
 
@@ -94,11 +97,11 @@ class _Transformer:
     def __init__(self):
         self._source = None
 
-    def starts(self, info):
+    def starts(self, info: Any) -> None:
         title = (info.raw_cell or "").partition("\n")[0].rstrip()
         self._source = info.raw_cell if title in TITLES else None
 
-    def visit(self, tree):
+    def visit(self, tree: ast.Module) -> ast.Module:
         source, self._source = self._source, None
         if source is None or not tree.body:
             return tree
@@ -110,23 +113,23 @@ class _Transformer:
         return ast.fix_missing_locations(tree)
 
 
-def _is_claim(node):
+def _is_claim(node: ast.AST) -> bool:
     if isinstance(node, ast.Assert):
         return True
     name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
     return name.startswith("assert_")
 
 
-def _holds(statement, claims):
+def _holds(statement: ast.stmt, claims: Container[ast.AST]) -> bool:
     return any(node in claims for node in ast.walk(statement))
 
 
-def _call(method):
+def _call(method: str) -> ast.stmt:
     """A statement that calls a method of the present cell, through no name of the notebook's own."""
     return ast.parse(f"__import__('sys').modules[{__name__!r}]._Transformer.current.{method}").body[0]
 
 
-def _guarded(statements, method):
+def _guarded(statements: list[ast.stmt], method: str) -> ast.stmt:
     """The statements, and a call of `method` with the exception that they raise."""
     guarded = ast.parse("try:\n    pass\nexcept Exception as _error_of_a_check:\n    pass").body[0]
     guarded.body = statements
@@ -134,7 +137,7 @@ def _guarded(statements, method):
     return guarded
 
 
-def _left_side(test, frame):
+def _left_side(test: ast.expr, frame: FrameType) -> str:
     """The value of a comparison's left side, where it was made; nothing for what cannot be computed twice."""
     if not isinstance(test, ast.Compare):
         return ""
@@ -145,12 +148,12 @@ def _left_side(test, frame):
         return ""
 
 
-def _plainly(value):
+def _plainly(value: Any) -> str:
     """A value as a person writes it: the number that a tensor or a NumPy scalar holds, without its type."""
     number = value.numpy() if hasattr(value, "numpy") else value
     return str(number) if getattr(number, "shape", None) == () else repr(number)
 
 
-def _short(text):
+def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

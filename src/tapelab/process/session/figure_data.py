@@ -24,23 +24,23 @@ def fold(figure: Any) -> str:
     return f"<details><summary>The numbers of this figure</summary>{scrolls}</details>"
 
 
-def _tables(ax) -> Iterator[str]:
+def _tables(ax: Any) -> Iterator[str]:
     if ax.axison:
         yield from _plotted(ax)
     for image in ax.images:
         yield _matrix(_named(ax, image, "matrix"), image.get_array())
 
 
-def _labelled(artist):
+def _labelled(artist: Any) -> bool:
     return not artist.get_label().startswith("_")  # as Matplotlib calls what has no label
 
 
-def _named(ax, artist, kind):
+def _named(ax: Any, artist: Any, kind: str) -> str:
     label = f" “{artist.get_label()}”" if _labelled(artist) else ""
     return ": ".join(filter(None, [ax.get_title(), kind + label]))
 
 
-def _plotted(ax) -> Iterator[str]:
+def _plotted(ax: Any) -> Iterator[str]:
     """What has a place on the axes. Without axes, as in the drawing of a graph, a place means nothing."""
     from matplotlib.collections import PathCollection
     from matplotlib.container import BarContainer
@@ -63,7 +63,7 @@ def _plotted(ax) -> Iterator[str]:
             yield _table(_named(ax, bars, "bars"), heads, _bars(ax, bars))
 
 
-def _bars(ax, bars):
+def _bars(ax: Any, bars: Any) -> Iterator[tuple[Any, Any]]:
     """The place and the length of each bar; a place that has a tick is told by the tick's label."""
     upright = bars.orientation == "vertical"
     axis = ax.xaxis if upright else ax.yaxis
@@ -77,7 +77,7 @@ def _bars(ax, bars):
         yield (place, high - low) if upright else (right - left, place)
 
 
-def _matrix(caption, values):
+def _matrix(caption: str, values: np.ndarray) -> str:
     shape = " by ".join(map(str, values.shape))
     if values.ndim != 2 or max(values.shape) > COLUMNS:
         return _table(f"{caption}, {shape}", ["smallest", "largest"], [(values.min(), values.max())])
@@ -97,7 +97,7 @@ def _table(caption: str, heads: Sequence[str], rows: Any) -> str:
     )
 
 
-def _told(cell):
+def _told(cell: Any) -> str:
     if isinstance(cell, str):
         return html.escape(cell)
     number = math.nan if cell is np.ma.masked else float(cell)

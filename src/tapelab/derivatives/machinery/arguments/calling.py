@@ -9,7 +9,7 @@ A keyword, because libraries put it in different places: `jax.jvp` and `torch.fu
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from tapelab.process.tensorflow import tf
@@ -91,7 +91,7 @@ def options_by_keyword(transformation: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
-def _misplaced(name, own, keywords, first):
+def _misplaced(name: str, own: Sequence[str], keywords: Collection[str], first: Any) -> str:
     """Say what to write in place of ``name(*own, first)``."""
     leaves = tf.nest.flatten(first)
     inside = ", ".join(own)
@@ -139,16 +139,16 @@ def no_vector(name: str, keyword: str, f: Callable, args: Sequence[Any], kwargs:
     )
 
 
-def _own_and_open(keyword, f, args):
+def _own_and_open(keyword: str, f: Callable[..., Any], args: Sequence[Any]) -> bool:
     """Whether the function has a parameter of this name that could be meant, since no positional argument fills it."""
     signature = _signature(f.call if isinstance(f, tf.keras.layers.Layer) else f)
     parameter = signature and signature.parameters.get(keyword)
-    if not parameter or parameter.kind in _NEVER_BY_KEYWORD:
+    if signature is None or not parameter or parameter.kind in _NEVER_BY_KEYWORD:
         return False
     return list(signature.parameters).index(keyword) >= len(args)
 
 
-def _signature(f, **options):
+def _signature(f: Callable[..., Any], **options: Any) -> inspect.Signature | None:
     """Return the signature, None where there is none: Python does not know those of functions written in C."""
     try:
         return inspect.signature(f, **options)
@@ -156,7 +156,7 @@ def _signature(f, **options):
         return None
 
 
-def _plainly(signature):
+def _plainly(signature: inspect.Signature) -> str:
     """Return a signature without annotations."""
     parameters = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
     return str(inspect.Signature(parameters))

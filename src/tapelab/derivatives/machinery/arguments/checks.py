@@ -63,7 +63,7 @@ def require_alike(
     description: Description,
     tensors: Sequence[tf.Tensor],
     wanted: Description,
-    shapes: Sequence[tuple[int, ...]],
+    shapes: Sequence[tuple[int | None, ...]],
     dtypes: Sequence[tf.DType],
     what: str,
 ) -> None:

@@ -57,7 +57,7 @@ def context(name: str) -> Hashable:
     )
 
 
-def _handed_down(call, name):
+def _handed_down(call: Any, name: str) -> tuple[tuple[str, Static], ...]:
     """What the layer that is being called hands down to those that it calls, such as the training flag."""
     found = []
     for key, value in sorted(vars(call).items()):

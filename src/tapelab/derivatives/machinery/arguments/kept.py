@@ -20,7 +20,7 @@ def changed(before: Sequence[tf.Tensor], sources: Sequence[tf.Tensor | tf.Variab
     return tf.reduce_any([_differs(old, new) for old, new in zip(before, sources, strict=True)])
 
 
-def _differs(old, new):
+def _differs(old: tf.Tensor, new: tf.Tensor | tf.Variable) -> tf.Tensor:
     """Whether two tensors differ anywhere; NaN is NaN."""
     return tf.reduce_any((old != new) & ~(tf.math.is_nan(old) & tf.math.is_nan(new)))
 

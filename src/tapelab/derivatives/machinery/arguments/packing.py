@@ -56,7 +56,7 @@ def unpack(vector: tf.Tensor, like: Any) -> Any:
     return unflatten(description, iter(split(vector, shapes)))
 
 
-def split(vector: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
+def split(vector: tf.Tensor, shapes: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     """Cut a vector into tensors of these shapes, in order."""
     parts = tf.split(vector, [math.prod(shape) for shape in shapes])
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -19,8 +19,8 @@ class Sources:
         ValueError: if there is no source, a variable is listed twice, or ``wrt`` is a model in place of its variables.
     """
 
-    def __init__(self, argnums, wrt):
-        self.variables = None
+    def __init__(self, argnums: int | tuple[int, ...], wrt: Any):
+        self.variables: list[tf.Variable] | None = None
         if wrt is None:
             self.positions = argnums if isinstance(argnums, tuple) else (argnums,)
             self.single = not isinstance(argnums, tuple)
@@ -34,9 +34,9 @@ class Sources:
             raise ValueError(f"wrt and argnums={argnums!r} are both given; the sources are variables or arguments")
         if hasattr(wrt, "trainable_variables"):
             raise ValueError(_of_owner(wrt))
-        leaves = []
+        leaves: list[Any] = []
         self.description = flatten(wrt, leaves, numbers=True)
-        self.names = []
+        self.names: list[str] = []
         self.variables = []
         for name, leaf in zip(names(self.description, "wrt"), leaves, strict=True):
             variable = leaf.value if isinstance(leaf, tf.keras.Variable) else leaf
@@ -78,7 +78,7 @@ class Sources:
         return args
 
 
-def _of_owner(owner):
+def _of_owner(owner: Any) -> str:
     """What to say where a model, a layer or a module was passed in place of its variables."""
     name = getattr(owner, "name", None) or type(owner).__name__
     if owner.trainable_variables:

@@ -7,6 +7,7 @@ itself; what a function reads of that, `tapelab.derivatives.machinery.outside.ou
 
 import enum
 import types
+from collections.abc import Hashable
 from typing import Any
 
 from tapelab.process.tensorflow import tf
@@ -30,7 +31,7 @@ class Static:
 
     __slots__ = ("_hash", "_key", "value")
 
-    def __init__(self, value):
+    def __init__(self, value: Any):
         try:
             if type(value) not in PLAIN:
                 hash(value)  # what can change, such as a set, has none
@@ -43,10 +44,10 @@ class Static:
             ) from None
         self.value = value
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self._key == other._key
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return self._hash
 
 
@@ -55,13 +56,13 @@ class _Same:
 
     __slots__ = ("value",)
 
-    def __init__(self, value):
+    def __init__(self, value: Any):
         self.value = value
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and self.value is other.value
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return id(self.value)
 
 
@@ -70,7 +71,7 @@ def is_variable(value: Any) -> bool:
     return isinstance(value, (tf.Variable, tf.keras.Variable))
 
 
-def _exact(value):
+def _exact(value: Any) -> Hashable:
     """Something hashable that is equal for values that no function can tell apart, except by their identity."""
     kind = type(value)
     if kind in PLAIN:  # unlike ==, repr tells 0.0 from -0.0, and finds that NaN is NaN
@@ -91,7 +92,7 @@ def _exact(value):
     return kind, value, repr(value), state
 
 
-def _state(value):
+def _state(value: Any) -> tuple[tuple[str, Hashable], ...]:
     """The attributes of an object, those in slots too, as pairs of their names and what tells them apart."""
     found = dict(getattr(value, "__dict__", {}))
     for base in type(value).__mro__:

@@ -39,7 +39,7 @@ class Container(NamedTuple):
     keys: tuple = ()
     order: tuple = ()
     apart: tuple = ()
-    attributes: tuple = ()
+    attributes: tuple | str = ()
 
 
 _NONE = Static(None)
@@ -50,7 +50,7 @@ _made = functools.partial(tuple.__new__, Container)  # all of its fields: half t
 Description = str | Static | Container
 
 
-def _is_leaf(value, numbers):
+def _is_leaf(value: Any, numbers: bool) -> bool:
     if isinstance(value, (np.ndarray, np.generic)) or is_variable(value) or tf.is_tensor(value):
         return True
     return numbers and isinstance(value, NUMBERS)
@@ -92,13 +92,13 @@ def flatten(value: Any, leaves: list, *, numbers: bool = False) -> Description:
     return _dictionary(value, leaves, numbers) if isinstance(value, dict) else _sequence(value, leaves, numbers)
 
 
-def _untracked(value):
+def _untracked(value: dict | list | tuple) -> dict | list | tuple:
     if hasattr(value, "__wrapped__"):
         return value.__wrapped__
     return next(plain for plain in (dict, list, tuple) if isinstance(value, plain))(value)
 
 
-def _dictionary(value, leaves, numbers):
+def _dictionary(value: dict, leaves: list, numbers: bool) -> Container:
     kind = type(value)
     if kind is dict and not value:
         return _NOTHING
@@ -115,7 +115,7 @@ def _dictionary(value, leaves, numbers):
 
 
 @functools.lru_cache(1000)
-def _sorted(names):
+def _sorted(names: tuple) -> tuple[tuple, tuple[int, ...]]:
     """The keys of a dictionary in the order that all dictionaries with them share, and `Container.order`."""
     try:
         keys = tuple(sorted(names))
@@ -127,18 +127,18 @@ def _sorted(names):
     return keys, tuple([places[key] for key in names])
 
 
-def _sequence(value, leaves, numbers):
+def _sequence(value: list | tuple, leaves: list, numbers: bool) -> Container:
     base = list if isinstance(value, list) else tuple
     parts = tuple([flatten(part, leaves, numbers=numbers) for part in base.__iter__(value)])
     return Container(type(value), parts, attributes=_attributes(value, {}))
 
 
-def _base(kind):
+def _base(kind: type) -> type[dict]:
     """The dictionary of Python's own that a class is made from: its items are found and set by that class's methods."""
     return next(base for base in (OrderedDict, defaultdict, dict) if issubclass(kind, base))
 
 
-def _attributes(value, items):
+def _attributes(value: Any, items: dict) -> tuple | str:
     """What an instance of the caller's own class has beside its items."""
     kind = type(value)
     if any(base.__dict__.get("__slots__") for base in kind.__mro__):
@@ -186,7 +186,7 @@ def unflatten(description: Description, leaves: Iterator[Any]) -> Any:
     return _rebuilt(description, values, items)
 
 
-def _rebuilt(description, values, items):
+def _rebuilt(description: Container, values: list, items: list[tuple[Any, Any]]) -> Any:
     kind = description.kind
     if issubclass(kind, tuple):
         value = tuple.__new__(kind, values)

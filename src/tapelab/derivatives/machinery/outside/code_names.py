@@ -6,7 +6,7 @@ Code is read, not run. What a chain leads to is for `tapelab.derivatives.machine
 import dis
 import types
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Between a name and what is done with it.
 _FILLERS = {"CACHE", "COPY_FREE_VARS", "EXTENDED_ARG", "MAKE_CELL", "NOP", "PRECALL", "PUSH_NULL", "RESUME"}
@@ -57,7 +57,7 @@ class CodeNames:
         self.matches = False
         self._read(code, {})
 
-    def _read(self, code, local):
+    def _read(self, code: types.CodeType, local: dict[str, Chain]) -> None:
         """Read a code object. `local` has the chains that local names stand for."""
         self.names.update(code.co_names)
         self.names.update(_identifiers(code.co_consts))
@@ -95,7 +95,7 @@ class CodeNames:
             if isinstance(constant, types.CodeType):
                 self._read(constant, dict(local))
 
-    def _started(self, operation, name, line, local):
+    def _started(self, operation: str, name: Any, line: int, local: dict[str, Chain]) -> Chain | None:
         """Return the chain that begins here, if one does."""
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             self.globals.setdefault(name, line)

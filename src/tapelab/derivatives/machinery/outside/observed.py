@@ -1,7 +1,8 @@
 """Running a function for the first time, to see what it does or whether it runs: what it changed is changed back."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.private import function_classes, operations_run
@@ -51,21 +52,23 @@ class _Values:
     def __init__(self):
         self._kept = {}
 
-    def keep(self, variables):
+    def keep(self, variables: Iterable[tf.Variable]) -> None:
         with tf.init_scope():
             for variable in variables:
                 if id(variable) not in self._kept:
                     self._kept[id(variable)] = variable, tf.identity(variable)
 
-    def restore(self):
+    def restore(self) -> None:
         for variable, value in self._kept.values():
             variable.assign(value)
 
 
-def _keeping(values, owner, name, variables_of):
+def _keeping(
+    values: _Values, owner: type, name: str, variables_of: Callable[[Any], Iterable[tf.Variable]]
+) -> contextlib.AbstractContextManager:
     """Replace a method that changes variables by one that keeps their values first."""
 
-    def change(changing, *args, **kwargs):
+    def change(changing: Any, *args: Any, **kwargs: Any) -> Any:
         values.keep(variables_of(changing))
         return process.original(owner, name)(changing, *args, **kwargs)
 

@@ -55,7 +55,7 @@ class Reach(Reached):
         while known != (known := (len(self.names), self.by_name)):  # a name found late may be of an object seen early
             self._walk(roots)
 
-    def _walk(self, roots):
+    def _walk(self, roots: tuple[Any, ...]) -> None:
         self.clear()
         self._seen: dict[int, Any] = {}
         self._variables: list[tf.keras.Variable] = []
@@ -68,7 +68,7 @@ class Reach(Reached):
             self.watch(look, [f"a variable's {name!r}"] * len(places), places, self._variables, True, named=False)
         self._visit_all()
 
-    def _visit_all(self):
+    def _visit_all(self) -> None:
         while self.next or self.last:
             value, where, named = (self.next or self.last).popleft()
             if value is MISSING or isinstance(value, SCALARS) or id(value) in self._seen:
@@ -113,7 +113,7 @@ class Reach(Reached):
         else:
             self._held(value, where, named)
 
-    def _held(self, value, where, named):
+    def _held(self, value: Any, where: Where, named: bool) -> None:
         """What is made of other objects, or is an instance of a class."""
         for kind, names in _PARTS.items():
             if isinstance(value, kind):
@@ -123,7 +123,7 @@ class Reach(Reached):
         if not isinstance(value, types.CodeType):
             watch_instance(self, value, where, named)
 
-    def _container(self, value, where, named):
+    def _container(self, value: Any, where: Where, named: bool) -> None:
         size = len(value)
         constant = type(value) in (tuple, frozenset)
         if size > _ITEMS and not (constant and all(isinstance(item, SCALARS) for item in value)):
@@ -145,7 +145,7 @@ class Reach(Reached):
             places = [where, *[Where(f"[{index}]", where) for index in range(size)]]
             self.watch(lambda: chain((len(value),), value), labels, places, value, own=True, named=named)
 
-    def _array(self, value, where, named):
+    def _array(self, value: np.ndarray, where: Where, named: bool) -> None:
         if value.dtype == object and value.size <= _ITEMS:
             labels = [f"the item {index} of an array" for index in range(value.size)]
             self.watch(lambda: iter(value.flat), labels, repeat(where), value, named=named)
@@ -158,7 +158,7 @@ class Reach(Reached):
             watch_instance(self, value, where, named)
 
 
-def _writable(array):
+def _writable(array: Any) -> bool:
     """Whether the memory of an array can be written to, if not by itself then by what it is a view of."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:

@@ -61,7 +61,7 @@ def watch_module(reach: Reached, value: types.ModuleType, where: Where, named: b
         reach.compare(held.__len__, f"{value.__name__}'s attributes")  # one that is missing may be asked for
 
 
-def _names(reach, code: types.CodeType) -> CodeNames:
+def _names(reach: Reached, code: types.CodeType) -> CodeNames:
     """Note which attributes a code object names. Functions within it are included."""
     if code not in reach.read:
         reach.read[code] = reads = CodeNames(code)
@@ -71,7 +71,9 @@ def _names(reach, code: types.CodeType) -> CodeNames:
     return reach.read[code]
 
 
-def _follow(reach, link: Chain, function, cells, loose):
+def _follow(
+    reach: Reached, link: Chain, function: types.FunctionType, cells: dict[str, types.CellType], loose: set[str]
+) -> None:
     """Look at what a chain of names leads to: a function of a library, or a module as an object."""
     where = Where(link.root, f"{function.__qualname__}, line {link.line}")
     if link.kind == "free":
@@ -106,20 +108,20 @@ def _follow(reach, link: Chain, function, cells, loose):
             reach.tell(Where(f"().{name}", where), unwatchable.why_not_read(getattr(value, name, None), False))
 
 
-def _escaped(reach, module, where):
+def _escaped(reach: Reached, module: types.ModuleType, where: Where) -> None:
     """A module that is read in another way than by a name of what is in it."""
     reach.tell(where, unwatchable.why_not_module(module))
     if not _of_library(module):
         reach.later(vars(module), where)
 
 
-def _of_library(module):
+def _of_library(module: types.ModuleType) -> bool:
     """Whether a module is not the caller's: what is made by hand, or is a prompt's, has neither file nor spec."""
     file = getattr(module, "__file__", None)
     return is_library(file) if file or getattr(module, "__spec__", None) else False
 
 
-def _empty(cell):
+def _empty(cell: types.CellType) -> bool:
     try:
         _CONTENTS(cell)
     except ValueError:

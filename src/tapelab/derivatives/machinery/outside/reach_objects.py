@@ -4,6 +4,7 @@ import threading
 import types
 import weakref
 from collections import ChainMap, UserDict, UserList, UserString
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -82,7 +83,7 @@ def watch_instance(reach: Reached, value: Any, where: Where, named: bool) -> Non
         reach.compare(_form(value), f"{said} attributes")
 
 
-def _is_read_whole(reach, others) -> bool:
+def _is_read_whole(reach: Reached, others: Iterable[type]) -> bool:
     """Whether attributes of an object can be read that no code names: the code of its library classes may."""
     libraries = [base for base in others if base.__module__ not in _PLAIN_BASES]
     tensorflows = {name for base in libraries if base.__module__.startswith("tensorflow") for name in vars(base)}
@@ -90,13 +91,13 @@ def _is_read_whole(reach, others) -> bool:
     return reach.by_name or foreign or bool(tensorflows & reach.names - {"name", "__module__"})
 
 
-def _is_operation(name, value):
+def _is_operation(name: str, value: Any) -> bool:
     """Whether an operation on an object can call this, such as ``__mul__``."""
     special = name.startswith("__") and name.endswith("__") and name not in NAMES["no_operation"] | NAMES["making"]
     return special and (isinstance(value, types.FunctionType) or hasattr(type(value), "__get__"))
 
 
-def _form(value):
+def _form(value: Any) -> Callable[[], tuple[type, int]]:
     """Return what looks at the class of an object and the number of its attributes, and does not keep it alive."""
     found = type(value), len(_dictionary(value))
     try:
@@ -104,14 +105,14 @@ def _form(value):
     except TypeError:
         return lambda: (type(value), len(_dictionary(value)))
 
-    def look():
+    def look() -> tuple[type, int]:
         thing = reference()
         return found if thing is None else (type(thing), len(_dictionary(thing)))  # nothing reads what is gone
 
     return look
 
 
-def _dictionary(value):
+def _dictionary(value: Any) -> dict[str, Any]:
     """The attributes of an object, past what its class makes of reading one."""
     if isinstance(value, threading.local):
         return value.__dict__  # the calling thread's

@@ -94,7 +94,7 @@ def unary_of(algebra: Algebra, a: Val, y: tf.Tensor, table: Table) -> Val:
     """Send channels through y = φ(a), whose derivatives are in a table; each is computed once."""
     found: dict[int, tf.Tensor | None] = {}
 
-    def derivative(order):
+    def derivative(order: int) -> tf.Tensor | None:
         if order not in found:
             found[order] = table[order - 1]()
         return found[order]

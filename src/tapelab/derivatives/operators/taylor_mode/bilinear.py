@@ -76,7 +76,7 @@ class MatMul(Bilinear):
             return tf.reshape(flat, [*x.shape[:-1], flat.shape[-1]])
         return self._product(x, y)
 
-    def _product(self, x, y):
+    def _product(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         a, b = self._transpose
         if self._adjoint:
             return tf.matmul(x, y, adjoint_a=a, adjoint_b=b)

@@ -14,7 +14,7 @@ def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
     moving = [i for i, v in enumerate(vals) if v.ch]
     at = [values[i] for i in moving]
 
-    def run(tensors):
+    def run(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         inputs = list(values)
         for i, tensor in zip(moving, tensors, strict=True):
             inputs[i] = tensor
@@ -32,7 +32,7 @@ def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
         for coefficients in zip(*curves, strict=True)
     ]
 
-    def lane(flat):
+    def lane(flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         rest = iter(flat)
         found = along(run, at, [part and [next(rest) for _ in at] for part in orders])
         return [derivative for part in found for derivative in part]
@@ -83,7 +83,9 @@ def along(
     return [outer.gradient(rate, cotangents, unconnected_gradients="zero") for rate in rates[1:]]
 
 
-def _rates(number, points, order):
+def _rates(
+    number: Callable[[], tf.Tensor], points: Sequence[Sequence[tf.Tensor] | None], order: int
+) -> list[tf.Tensor]:
     """A number and its derivatives by t, up to an order."""
     if order == 0:
         return [number()]
@@ -96,7 +98,7 @@ def _rates(number, points, order):
     return [*found, tf.add_n(parts)]
 
 
-def _inner(left, right):
+def _inner(left: Sequence[tf.Tensor | None], right: Sequence[tf.Tensor]) -> tf.Tensor:
     """The inner product of two lists of tensors, None on the left for zero."""
     products = [
         tf.cast(tf.reduce_sum(tf.convert_to_tensor(a) * b), tf.float64)

@@ -23,7 +23,7 @@ def logarithm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: S
 def fixed_power(p: float) -> Callable:
     """Return the rule of a^p, p no whole number from 0."""
 
-    def rule(algebra, op, vals, values):
+    def rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
         return [power_of(algebra, vals[0], reissue(op, values)[0], p)]
 
     return rule
@@ -118,7 +118,7 @@ def euclidean_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
     unit = v / n
     squares = unary_of(algebra, Val(unit, a.over(n)), unit * unit, elementwise.power(2)(unit, unit)).filled()
 
-    def total(parts):
+    def total(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.reshape(tf.reduce_sum(parts[0], axes), y.shape)]
 
     sums = [None if c is None else over_lanes(total, [c])[0] for c in squares.ch]
@@ -134,7 +134,7 @@ def softmax(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seq
     z = vals[0].filled()
     largest = tf.one_hot(tf.argmax(z.v, -1), z.v.shape[-1], True, False)
 
-    def shifted(c):
+    def shifted(c: tf.Tensor) -> tf.Tensor:
         return c - tf.reduce_sum(tf.where(largest, c, tf.zeros_like(c)), -1, keepdims=True)
 
     constant = tf.stop_gradient(tf.reduce_max(z.v, -1, keepdims=True))

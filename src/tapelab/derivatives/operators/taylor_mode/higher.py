@@ -61,7 +61,7 @@ def _partitions(n: int, most: int | None = None) -> Iterator[tuple[int, ...]]:
             yield (k, *rest)
 
 
-def _ways(parts):
+def _ways(parts: tuple[int, ...]) -> int:
     """How many partitions of a set have blocks of these sizes."""
     return math.factorial(sum(parts)) // math.prod(
         math.factorial(k) ** parts.count(k) * math.factorial(parts.count(k)) for k in set(parts)
@@ -181,27 +181,27 @@ class Fourth(Algebra):
         directions = self._directions()
         return directions, np.where(np.arange(len(directions)) < self.size, 1 - (self.size - 1) / 3, 1 / 6)
 
-    def _mixed(self, i, j):
+    def _mixed(self, i: int, j: int) -> tuple[np.ndarray, np.ndarray]:
         units = np.eye(self.size)
         return units[i] + units[j], units[i] - units[j]
 
-    def _directions(self):
+    def _directions(self) -> np.ndarray:
         """The unit directions, and sums and differences of two."""
         mixed = [row for i in range(self.size) for j in range(i + 1, self.size) for row in self._mixed(i, j)]
         return np.concatenate([np.eye(self.size), np.reshape(mixed, [-1, self.size])])
 
-    def _trace(self, h):
+    def _trace(self, h: Channel) -> Channel:
         return total(_taken(h, self._diagonal))
 
-    def _all(self, products):
+    def _all(self, products: Channel) -> Channel:
         """The sum over all entries of H, from those of h."""
         return total(products, self._twice)
 
 
-def _taken(c, lanes):
+def _taken(c: Channel, lanes: list[int]) -> Channel:
     return None if c is None else tf.gather(c, lanes)
 
 
-def _combined(factors, c):
+def _combined(factors: np.ndarray, c: Channel) -> Channel:
     """Lanes that are linear combinations of others."""
     return None if c is None else tf.tensordot(tf.constant(factors, c.dtype), c, 1)

@@ -56,7 +56,7 @@ class Interpreter(Walk[Val]):
         moves = any(v.ch for v in inputs)
         carried = [moves and output.dtype.is_floating for output in op.outputs]
 
-        def run(name):
+        def run(name: str) -> list[tf.Tensor]:
             return _flat(self._algebra, self.body(op, op.get_attr(name).name, inputs), carried)
 
         found = tf.cond(_truth(chosen.v), partial(run, "then_branch"), partial(run, "else_branch"))
@@ -69,10 +69,10 @@ class Interpreter(Walk[Val]):
         while grown != carried:
             carried, grown = grown, self._after_body(op, body, known, grown)
 
-        def repeat(*parts):
+        def repeat(*parts: tf.Tensor) -> list[tf.Tensor]:
             return _flat(algebra, self.body(op, body, _unflat(algebra, parts, carried)), carried)
 
-        def goes_on(*parts):
+        def goes_on(*parts: tf.Tensor) -> tf.Tensor:
             values = [Val(v.v) for v in _unflat(algebra, parts, carried)]
             return _truth(self.body(op, condition, values)[0].v)
 
@@ -80,11 +80,11 @@ class Interpreter(Walk[Val]):
         found = tf.while_loop(goes_on, repeat, start, parallel_iterations=op.get_attr("parallel_iterations"))
         return _unflat(algebra, found, carried)
 
-    def _after_body(self, op, body, vals, carried):
+    def _after_body(self, op: tf.Operation, body: str, vals: Sequence[Val], carried: Sequence[bool]) -> list[bool]:
         """Which of the variables of a loop have channels before its body or after it."""
-        found = []
+        found: list[bool] = []
 
-        def trace(*parts):
+        def trace(*parts: tf.Tensor) -> list[tf.Tensor]:
             outputs = self.body(op, body, _unflat(self._algebra, parts, carried))
             found[:] = [before or bool(output.ch) for before, output in zip(carried, outputs, strict=True)]
             return []
@@ -114,7 +114,7 @@ class Interpreter(Walk[Val]):
         return by_derivatives(self._algebra, op, vals, values)
 
 
-def _continuous(tensor):
+def _continuous(tensor: tf.Tensor) -> bool:
     # A list of tensors (variant) or a resource may carry numbers: those need a rule.
     return not (tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.dtype == tf.string)
 
@@ -165,5 +165,5 @@ def _unflat(algebra: Algebra, parts: Sequence[tf.Tensor], carried: Sequence[bool
     return [Val(next(rest), [next(rest) for _ in algebra.lanes] if channels else None) for channels in carried]
 
 
-def _truth(value):
+def _truth(value: tf.Tensor) -> tf.Tensor:
     return value if value.dtype.is_bool else tf.not_equal(value, tf.zeros_like(value))

@@ -23,7 +23,7 @@ def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:
     # v^p may be 0 where v^(p - 1) is not; of p < 1 only where v is 0.
     plain = a.v == 0 if p < 1 else _leaves_the_range(y)
 
-    def derivative(order):
+    def derivative(order: int) -> tf.Tensor:
         if p < 1:
             return _falling(p, order) * tf.where(plain, tf.cast(math.inf, y.dtype), y)
         power = tf.pow(tf.where(plain, a.v, tf.ones_like(y)), tf.cast(p - order, y.dtype))
@@ -47,7 +47,7 @@ def log_of(algebra: Algebra, a: Val, y: tf.Tensor) -> Val:
     zero, one = a.v == 0, tf.ones_like(a.v)
     slope = tf.where(zero, tf.cast(math.inf, y.dtype), one)
 
-    def derivative(order):
+    def derivative(order: int) -> tf.Tensor:
         return (-1) ** (order - 1) * math.factorial(order - 1) * slope
 
     return algebra.unary(Val(a.v, a.over(tf.where(zero, one, a.v))), y, derivative)
@@ -63,7 +63,7 @@ def powers_of(algebra: Algebra, a: Val, p: tf.Tensor, y: tf.Tensor) -> Val:
     one = tf.ones_like(v)
     base = tf.where(plain, v, one)
 
-    def derivative(order):
+    def derivative(order: int) -> tf.Tensor:
         factor = tf.ones_like(p)
         for i in range(order):
             factor = factor * (p - i)
@@ -87,11 +87,11 @@ def _in_proportion(algebra: Algebra, a: Val, y: tf.Tensor, derivative: Callable[
     return Val(y, last)
 
 
-def _leaves_the_range(y):
+def _leaves_the_range(y: tf.Tensor) -> tf.Tensor:
     """Whether a number is 0, or too small for all of its digits, infinite or NaN."""
     size = tf.abs(y)
     return ~((size >= float(finfo(size.dtype.as_numpy_dtype).smallest_normal)) & tf.math.is_finite(size))
 
 
-def _falling(p, order):
+def _falling(p: float, order: int) -> float:
     return math.prod(p - i for i in range(order))

@@ -19,43 +19,43 @@ from tapelab.process.tensorflow import tf
 Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Sequence[tf.Tensor]], list[Val]]
 
 
-def _require_real(v):
+def _require_real(v: tf.Tensor) -> None:
     if v.dtype.is_complex:
         raise NoRule("of complex numbers, whose gradients TensorFlow conjugates")
 
 
-def _table_rule(algebra, op, vals, values):
+def _table_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     y = reissue(op, values)[0]
     return [unary_of(algebra, vals[0], y, elementwise.TABLES[op.type](values[0], y))]
 
 
-def _by_gradient(algebra, op, vals, values):
+def _by_gradient(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     _require_real(values[0])
     y, found = elementwise.by_tapes(lambda v: reissue(op, [v])[0], values[0], algebra.order)
     derivatives: Derivatives = lambda order: found[order - 1]  # noqa: E731
     return [algebra.unary(vals[0], y, derivatives)]
 
 
-def _piecewise(algebra, op, vals, values):
+def _piecewise(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     _require_real(values[0])
     y, (slope,) = elementwise.by_tapes(lambda v: reissue(op, [v])[0], values[0], 1)
     return [Val(y, [times(slope, c) for c in vals[0].ch])]
 
 
-def _sum_rule(algebra, op, vals, values):
+def _sum_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     signs = [1, -1] if op.type == "Sub" else [1] * len(vals)
     return [combination(algebra, vals, signs, reissue(op, values)[0])]
 
 
-def _same(algebra, op, vals, values):
+def _same(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     return [Val(y, v.ch) for y, v in zip(reissue(op, values), vals, strict=True)]
 
 
-def _negative(algebra, op, vals, values):
+def _negative(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     return [Val(reissue(op, values)[0], [None if c is None else -c for c in vals[0].ch])]
 
 
-def _bias(algebra, op, vals, values):
+def _bias(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     x, bias = vals
     y = reissue(op, values)[0]
     if bias.ch:
@@ -68,7 +68,7 @@ def _bias(algebra, op, vals, values):
     return [combination(algebra, [x, bias], [1, 1], y)]
 
 
-def _linear(algebra, op, vals, values):
+def _linear(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     ys = reissue(op, values)
     moving = [i for i, v in enumerate(vals) if v.ch]
     zeros = [tf.zeros_like(v) if v.dtype.is_floating or v.dtype.is_complex else v for v in values]
@@ -86,7 +86,7 @@ def _linear(algebra, op, vals, values):
             pairs = zip(channels, moving, strict=True)
             channels = [tf.zeros([count, *values[i].shape], values[i].dtype) if c is None else c for c, i in pairs]
 
-            def lane(parts):
+            def lane(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
                 inputs = list(zeros)
                 for i, part in zip(moving, parts, strict=True):
                     inputs[i] = part
@@ -98,17 +98,17 @@ def _linear(algebra, op, vals, values):
     return [Val(y, channels) for y, channels in zip(ys, out, strict=True)]
 
 
-def _of_images(algebra, op, vals, values):
+def _of_images(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     """Linear, image by image: the lanes are more images."""
     y = reissue(op, values)[0]
 
-    def images(c):
+    def images(c: tf.Tensor) -> tf.Tensor:
         return reissue(op, [tf.reshape(full(c, values[0]), [-1, *values[0].shape[1:]]), values[1]])[0]
 
     return [Val(y, [None if c is None else tf.reshape(images(c), [c.shape[0], *y.shape]) for c in vals[0].ch])]
 
 
-def _product(algebra, op, vals, values):
+def _product(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     y = reissue(op, values)[0]
     a, b = vals
     if op.inputs[0] is op.inputs[1]:
@@ -116,11 +116,11 @@ def _product(algebra, op, vals, values):
     return [bilinear_of(algebra, Product(a.v, b.v), a, b, y)]
 
 
-def _matmul(algebra, op, vals, values):
+def _matmul(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     return [bilinear_of(algebra, MatMul(op, *values), *vals, reissue(op, values)[0])]
 
 
-def _einsum(algebra, op, vals, values):
+def _einsum(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     if len(vals) == 1:
         return _linear(algebra, op, vals, values)
     if len(vals) > 2:
@@ -129,11 +129,11 @@ def _einsum(algebra, op, vals, values):
     return [bilinear_of(algebra, b, *vals, reissue(op, values)[0])]
 
 
-def _two_factors(algebra, op, vals, values):
+def _two_factors(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     """Linear in each of the two inputs that carry numbers; sizes, strides and places stay as they are."""
     factors = [i for i, v in enumerate(values) if v.dtype.is_floating or v.dtype.is_complex]
 
-    def run(u, w):
+    def run(u: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
         inputs = list(values)
         inputs[factors[0]], inputs[factors[1]] = u, w
         return reissue(op, inputs)[0]
@@ -142,7 +142,7 @@ def _two_factors(algebra, op, vals, values):
     return [bilinear_of(algebra, Lanewise(run), left, right, reissue(op, values)[0])]
 
 
-def _chosen(algebra, condition, a, b, y):
+def _chosen(algebra: Algebra, condition: tf.Tensor, a: Val, b: Val, y: tf.Tensor) -> Val:
     """Each channel from one of two values, by a condition on the elements."""
     out = []
     for ca, cb in zip(a.channels(len(algebra.lanes)), b.channels(len(algebra.lanes)), strict=True):
@@ -155,7 +155,7 @@ def _chosen(algebra, condition, a, b, y):
     return Val(y, out)
 
 
-def _select(algebra, op, vals, values):
+def _select(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     condition, a, b = vals
     y = reissue(op, values)[0]
     mask = condition.v
@@ -164,12 +164,12 @@ def _select(algebra, op, vals, values):
     return [_chosen(algebra, mask, a, b, y)]
 
 
-def _larger(algebra, op, vals, values):
+def _larger(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     first = values[0] >= values[1] if op.type == "Maximum" else values[0] <= values[1]
     return [_chosen(algebra, first, *vals, reissue(op, values)[0])]
 
 
-def _clip(algebra, op, vals, values):
+def _clip(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     x, low, high = vals
     y = reissue(op, values)[0]
     if low.ch or high.ch:
@@ -179,18 +179,18 @@ def _clip(algebra, op, vals, values):
     return [_chosen(algebra, inside, x, zero, y)]
 
 
-def _chosen_by_value(algebra, op, vals, values):
+def _chosen_by_value(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     """Largest ones, of an axis or a window: linear in pieces, so that every channel goes alike."""
     x = values[0]
 
-    def lane(parts):
+    def lane(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return along(lambda tensors: reissue(op, [*tensors, *values[1:]]), [x], [parts])[0]
 
     out = [None if c is None else over_lanes(lane, [full(c, x)])[0] for c in vals[0].ch]
     return [Val(reissue(op, values)[0], out)]
 
 
-def _top(algebra, op, vals, values):
+def _top(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     y, indices = reissue(op, values)
     out = []
     for c in vals[0].ch:
@@ -200,7 +200,7 @@ def _top(algebra, op, vals, values):
     return [Val(y, out), Val(indices)]
 
 
-def _batch_norm(algebra, op, vals, values):
+def _batch_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
     """In inference: a scale and a shift for each channel of the image."""
     x, *statistics = vals
     if op.get_attr("is_training") or any(v.ch for v in statistics):

@@ -6,14 +6,15 @@ the first product of a network is made once rather than for each example. A chan
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from tapelab.derivatives.machinery.vectorized import vectorized
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-Channel = tf.Tensor | None
-Weights = tf.Tensor | np.ndarray | None  # a number for each lane; None for ones
+Channel: TypeAlias = tf.Tensor | None
+Weights: TypeAlias = tf.Tensor | np.ndarray | None  # a number for each lane; None for ones
 
 
 class NoRule(Exception):

@@ -21,21 +21,21 @@ import numpy as np
 _BESSEL_TERMS = 12  # up to |x| = 1, the next one is below 1e-24
 
 
-def _xlogy(op, upstream):
+def _xlogy(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.xlogy: linear in x at x = 0 too, with the slope log y; TensorFlow's gradient is 0 there."""
     x, y = op.inputs
     defined = y != 0 if y.dtype.is_complex else y > 0
     return _gradients(op, upstream, tf.math.xlogy(_sloped(x, defined), y), tf.math.xdivy(x, y))
 
 
-def _xlog1py(op, upstream):
+def _xlog1py(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.xlog1py: linear in x at x = 0 too, with the slope log(1 + y); TensorFlow's gradient is 0 there."""
     x, y = op.inputs
     defined = y != -1 if y.dtype.is_complex else y > -1
     return _gradients(op, upstream, tf.math.xlog1py(_sloped(x, defined), y), tf.math.xdivy(x, y + 1))
 
 
-def _xdivy(op, upstream):
+def _xdivy(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.xdivy: linear in x at x = 0 too, with the slope 1/y; TensorFlow's gradient is 0 there."""
     # No power of y is taken, which may leave the range of floats (`quotients`).
     x, y = (tf.math.conj(tensor) for tensor in op.inputs)
@@ -43,17 +43,17 @@ def _xdivy(op, upstream):
     return sum_to(by_x, x), sum_to(-by_x * tf.math.xdivy(x, y), y)
 
 
-def _sloped(x, defined):
+def _sloped(x: tf.Tensor, defined: tf.Tensor) -> tf.Tensor:
     """Return 1, and 0 where x is 0 and the slope there is not defined."""
     return tf.cast((x != 0) | defined, x.dtype)
 
 
-def _gradients(op, upstream, by_x, by_y):
+def _gradients(op: tf.Operation, upstream: tf.Tensor, by_x: tf.Tensor, by_y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     x, y = op.inputs
     return sum_to(upstream * tf.math.conj(by_x), x), sum_to(upstream * tf.math.conj(by_y), y)
 
 
-def _pow(op, upstream):
+def _pow(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.pow: x**0 has the derivative 0 at x = 0 too; TensorFlow's is NaN, and so is the second one of x**1."""
     x, y, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
     # Of a negative y, x^(y - 1) is x^y / x: it may leave the range of floats before it meets the cotangent.
@@ -75,19 +75,19 @@ def by_exponent(x: tf.Tensor, y: tf.Tensor, power: tf.Tensor, upstream: tf.Tenso
     return sum_to(upstream * power * logarithm, y)
 
 
-def _bessel_i1(op, upstream):
+def _bessel_i1(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """tf.math.bessel_i1: the derivative is 1/2 at 0; TensorFlow's is 1, and the second one NaN."""
     (x,), y = op.inputs, tf.math.bessel_i1(op.inputs[0])
     return upstream * (tf.math.bessel_i0(x) - _over(y, x, 1))
 
 
-def _bessel_j1(op, upstream):
+def _bessel_j1(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """tf.math.special.bessel_j1: the second derivative is 0 at 0; TensorFlow's is NaN."""
     (x,), y = op.inputs, tf.math.special.bessel_j1(op.inputs[0])
     return upstream * (tf.math.special.bessel_j0(x) - _over(y, x, -1))
 
 
-def _over(y, x, sign):
+def _over(y: tf.Tensor, x: tf.Tensor, sign: int) -> tf.Tensor:
     """Return y / x, where y is Bessel's I₁(x) for the sign 1 and J₁(x) for -1."""
     near = tf.abs(x) < 1
     small = tf.where(near, sign * tf.square(x) / 4, tf.zeros_like(x))
@@ -97,12 +97,12 @@ def _over(y, x, sign):
     return tf.where(near, series, y / tf.where(near, tf.ones_like(x), x))
 
 
-def _may_be_zero(op, upstream):
+def _may_be_zero(op: tf.Operation, upstream: tf.Tensor) -> bool:
     exponent = constant(op.inputs[1])
     return exponent is None or not np.all(exponent)
 
 
-def constant(tensor: tf.Tensor) -> np.ndarray | None:
+def constant(tensor: tf.Tensor) -> np.ndarray | np.generic | None:
     """Return the value of a tensor, where it is a constant or the difference of two; otherwise None."""
     value = tf.get_static_value(tensor)
     if value is None and tensor.op.type == "Sub":

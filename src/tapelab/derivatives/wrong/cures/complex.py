@@ -12,14 +12,14 @@ from tapelab.process.tensorflow import tf
 
 
 @of_complex
-def _square_root(op, upstream):
+def _square_root(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """tf.linalg.sqrtm of complex matrices: TensorFlow's gradient lacks a conjugate."""
     # It solves RᵀX + XRᵀ = upstream, and Rᴴ is the transpose of the conjugate.
     return plain("MatrixSquareRoot")(SimpleNamespace(outputs=[tf.math.conj(op.outputs[0])]), upstream)
 
 
 @of_complex
-def _product(op, upstream):
+def _product(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.multiply_no_nan of complex numbers: TensorFlow's gradient lacks a conjugate."""
     x, y = op.inputs
     by_x = tf.math.multiply_no_nan(upstream, tf.math.conj(y))
@@ -27,14 +27,14 @@ def _product(op, upstream):
 
 
 @of_complex
-def _squared_difference(op, upstream):
+def _squared_difference(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.squared_difference of complex numbers: the result is real; TensorFlow takes a complex weight."""
     x, y = op.inputs
     gradient = 2 * _real(upstream) * (x - y)
     return sum_to(gradient, x), -sum_to(gradient, y)
 
 
-def _euclidean_norm(op, upstream):
+def _euclidean_norm(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
     """tf.math.reduce_euclidean_norm: without a quotient by the cotangent, which may be zero, or complex."""
     x, norm = op.inputs[0], op.outputs[0]
     if not op.get_attr("keep_dims"):
@@ -43,7 +43,7 @@ def _euclidean_norm(op, upstream):
     return _real(upstream) * (x / norm), None
 
 
-def _real(tensor):
+def _real(tensor: tf.Tensor) -> tf.Tensor:
     """The real part, in the same dtype."""
     return tf.complex(tf.math.real(tensor), tf.zeros_like(tf.math.real(tensor))) if tensor.dtype.is_complex else tensor
 

@@ -7,7 +7,9 @@ g = softmax(z) - l, which TensorFlow takes for the gradient, and does not differ
 from tapelab.process.tensorflow import tf
 
 
-def _cross_entropy(op, upstream, upstream_of_g):
+def _cross_entropy(
+    op: tf.Operation, upstream: tf.Tensor, upstream_of_g: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.nn.softmax_cross_entropy_with_logits: for labels of any sum; TensorFlow's gradient is right where it is 1."""
     (logits, labels), g = op.inputs, op.outputs[1]
     weight = upstream[:, None]
@@ -26,7 +28,7 @@ def _cross_entropy(op, upstream, upstream_of_g):
     return by_logits, by_labels
 
 
-def _zeros(tensor):
+def _zeros(tensor: tf.Tensor) -> bool:
     """Whether a tensor in a graph is one of the zeros that TensorFlow puts where there is no cotangent."""
     return tf.is_symbolic_tensor(tensor) and tensor.op.type in ("Zeros", "ZerosLike")
 

@@ -5,13 +5,22 @@ is, since x - mean(x) sums to zero, and the second one without a term: the varia
 2/n (I - 1/n), and TensorFlow's has 2/n I. No public report of it is known.
 """
 
+from typing import Any
+
 from tapelab.derivatives import private
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
+from tapelab.derivatives.wrong.replaced_function import Inputs, Node, Replacement, has_node
 from tapelab.process.tensorflow import tf
 
 
-def _moments(x, axes, shift=None, name=None, keep_dims=None, keepdims=None):
+def _moments(
+    x: Any,
+    axes: Any,
+    shift: Any = None,
+    name: str | None = None,
+    keep_dims: bool | None = None,
+    keepdims: bool | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient."""
     with tf.name_scope(name or "moments"):
         x = tf.convert_to_tensor(x)
@@ -23,7 +32,7 @@ def _moments(x, axes, shift=None, name=None, keep_dims=None, keepdims=None):
         return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
 
 
-def _stops_the_mean(node, inputs):
+def _stops_the_mean(node: Node, inputs: Inputs) -> bool:
     """SquaredDifference(x, StopGradient(Mean(x)))."""
     if node.op != "SquaredDifference":
         return False

@@ -6,13 +6,15 @@ product, and the second ones are zero or NaN where a factor is. Here the product
 a factor times what is behind it.
 """
 
+from collections.abc import Callable
+
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 
 
-def _prod(op, upstream):
+def _prod(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
     """tf.math.reduce_prod: with zeros too; TensorFlow's second derivatives are zero or NaN there."""
     x, axes = op.inputs[0], tf.get_static_value(op.inputs[1])
     if axes is None or not x.shape.is_fully_defined():
@@ -31,32 +33,34 @@ def _prod(op, upstream):
     return tf.reshape(upstream, [1 if axis in reduced else shape[axis] for axis in range(rank)]) * others, None
 
 
-def _before(factors, *, reverse=False):
+def _before(factors: tf.Tensor, *, reverse: bool = False) -> tf.Tensor:
     return tf.math.cumprod(factors, axis=-1, exclusive=True, reverse=reverse)
 
 
-def _cumprod(op, upstream):
+def _cumprod(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
     """tf.math.cumprod: with zeros too; TensorFlow divides by the factors, and is 0 behind the first zero."""
     return _along_the_last_axis(op, _cumprod_gradient, op.inputs[0], upstream), None
 
 
-def _cumprod_gradient(x, upstream):
+def _cumprod_gradient(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     # With y the products, x̄ₖ = Σ_{i≥k} ȳᵢ Π_{j≤i, j≠k} xⱼ = Π_{j<k} xⱼ · rₖ, where rₖ = ȳₖ + xₖ₊₁ rₖ₊₁.
     x = tf.math.conj(x)
     return _before(x) * _recurrence(x[..., 1:], upstream)
 
 
-def _cumulative_logsumexp(op, upstream):
+def _cumulative_logsumexp(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
     """tf.math.cumulative_logsumexp: without a logarithm of the cotangent, of which TensorFlow's derivatives are NaN."""
     return _along_the_last_axis(op, _logsumexp_gradient, op.inputs[0], upstream, op.outputs[0]), None
 
 
-def _logsumexp_gradient(x, upstream, y):
+def _logsumexp_gradient(x: tf.Tensor, upstream: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     # x̄ₖ = Σ_{i≥k} ȳᵢ exp(xₖ - yᵢ) = exp(xₖ - yₖ) rₖ, where rₖ = ȳₖ + exp(yₖ - yₖ₊₁) rₖ₊₁, and yₖ ≤ yₖ₊₁.
     return tf.exp(x - y) * _recurrence(tf.exp(y[..., :-1] - y[..., 1:]), upstream)
 
 
-def _along_the_last_axis(op, gradient, x, *outputs):
+def _along_the_last_axis(
+    op: tf.Operation, gradient: Callable[..., tf.Tensor], x: tf.Tensor, *outputs: tf.Tensor
+) -> tf.Tensor:
     """Compute the gradient of a cumulative operation, whichever way and along whichever axis it goes.
 
     Args:
@@ -83,7 +87,7 @@ def _along_the_last_axis(op, gradient, x, *outputs):
     return found if is_last else tf.transpose(found, tf.math.invert_permutation(order))
 
 
-def _recurrence(a, b):
+def _recurrence(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """Return r with rₖ = bₖ + aₖ rₖ₊₁ along the last axis, by doubling; a is shorter by one.
 
     A product over a prefix and a sum, so that it takes log₂ n steps (Blelloch, Prefix Sums and Their Applications,
@@ -100,7 +104,7 @@ def _recurrence(a, b):
     return b
 
 
-def _recurrence_of_unknown_length(a, b):
+def _recurrence_of_unknown_length(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """The same with n² numbers: rₖ = Σ_{i≥k} bᵢ Π_{k≤j<i} aⱼ."""
     size = tf.shape(b)[-1]
     k, j = tf.range(size)[:, None], tf.range(size)[None, :]
@@ -110,13 +114,13 @@ def _recurrence_of_unknown_length(a, b):
     return tf.reduce_sum(tf.where(j >= k, products * b[..., None, :], tf.zeros_like(products)), -1)
 
 
-def _segment_prod(op, upstream):
+def _segment_prod(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
     """tf.math.segment_prod: with zeros too; TensorFlow's second derivatives are zero or NaN there."""
     data, ids = op.inputs
     return tf.gather(upstream, ids) * _others_in_segment(data, ids), None
 
 
-def _unsorted_segment_prod(op, upstream):
+def _unsorted_segment_prod(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None, None]:
     """tf.math.unsorted_segment_prod: with zeros too; TensorFlow's second derivatives are zero or NaN there."""
     data, ids = op.inputs[:2]
     shape, inner = tf.shape(data), data.shape[ids.shape.rank :]
@@ -130,7 +134,7 @@ def _unsorted_segment_prod(op, upstream):
     return tf.where(dropped, tf.zeros_like(taken), taken) * others, None, None
 
 
-def _others_in_segment(data, ids):
+def _others_in_segment(data: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Return for each row the conjugate product of the other rows of its segment; the ids are in order."""
     data = tf.math.conj(data)
     if ids.shape[0] is None:
@@ -140,7 +144,7 @@ def _others_in_segment(data, ids):
     )
 
 
-def _products_of_earlier(data, ids):
+def _products_of_earlier(data: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Return for each row the product of those before it in its segment, by doubling."""
     size = ids.shape[0]
     found, step = _shifted(data, ids, 1), 1
@@ -150,7 +154,7 @@ def _products_of_earlier(data, ids):
     return found
 
 
-def _shifted(data, ids, step):
+def _shifted(data: tf.Tensor, ids: tf.Tensor, step: int) -> tf.Tensor:
     """Return the rows before by so many, and 1 where that is another segment."""
     step = min(step, ids.shape[0])
     same = tf.concat([tf.zeros([step], tf.bool), ids[step:] == ids[:-step]], 0) if step else ids == ids
@@ -158,7 +162,7 @@ def _shifted(data, ids, step):
     return tf.where(tf.reshape(same, [-1, *[1] * (data.shape.rank - 1)]), moved, tf.ones_like(moved))
 
 
-def _others_of_unknown_number(data, ids):
+def _others_of_unknown_number(data: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """The same with n² rows."""
     others = (ids[:, None] == ids[None, :]) & ~tf.eye(tf.size(ids), dtype=tf.bool)
     others = tf.reshape(others, tf.concat([tf.shape(others), [1] * (data.shape.rank - 1)], 0))

@@ -13,6 +13,9 @@ Who has imported the function by name keeps TensorFlow's. Its first derivatives 
 its second ones are NaN at equal singular values; so are those of a function that was traced before.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement
 from tapelab.process.tensorflow import tf
@@ -20,19 +23,19 @@ from tapelab.process.tensorflow import tf
 _original = tf.linalg.pinv
 
 
-def _pinv(a, rcond=None, validate_args=False, name=None):
+def _pinv(a: Any, rcond: Any = None, validate_args: bool = False, name: str | None = None) -> tf.Tensor:
     """tf.linalg.pinv: ours has derivatives of any order at equal singular values; TensorFlow's loses terms there."""
     with tf.name_scope(name or "pinv"):
         a = tf.convert_to_tensor(a)
         return _differentiable(a, tf.stop_gradient(_original(a, rcond, validate_args)))
 
 
-def _differentiable(a, value):
+def _differentiable(a: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     """Give the value of the pseudoinverse its derivatives by the matrix."""
 
     @tf.custom_gradient
-    def pinv(a):
-        def gradient(upstream):
+    def pinv(a: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             x = _differentiable(a, value)
             through = -tf.matmul(x, tf.matmul(upstream, x, adjoint_b=True), adjoint_a=True)
             rows = tf.matmul(upstream, tf.matmul(x, x, adjoint_b=True), adjoint_a=True)

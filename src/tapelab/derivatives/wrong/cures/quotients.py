@@ -8,33 +8,42 @@ angle, x² + y² would leave the range: both are divided by the larger one befor
 
 Those of quotients, logarithms and powers take fewer operations than TensorFlow's own. Those of 1/x and x^(-½), which
 are one kernel there, take two more, and those of angles five or six.
+
+The derivatives of Bessel's functions with an exponential factor, such as I₁(x) e⁻ˣ - I₀(x) e⁻ˣ, are differences of
+numbers that agree in more digits the larger x is. There they are the derivatives of the asymptotic series (NIST Digital
+Library of Mathematical Functions, 10.40.1 and 10.40.2).
 """
+
+import math
 
 from tapelab.derivatives.wrong.cotangents import sum_to
 from tapelab.derivatives.wrong.cures.at_zero import by_exponent, constant
+from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 
+_BESSEL_TERMS = 15  # the next one is below 1e-20 from |x| = 50 on, and below 1e-9 from 10 on
 
-def _quotient(op, upstream):
+
+def _quotient(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     x, y = (tf.math.conj(tensor) for tensor in op.inputs)
     by_x = upstream / y
     return sum_to(by_x, x), sum_to(-by_x * (x / y), y)
 
 
-def _quotient_without_nan(op, upstream):
+def _quotient_without_nan(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     x, y = (tf.math.conj(tensor) for tensor in op.inputs)
     by_x = tf.math.divide_no_nan(upstream, y)
     return sum_to(by_x, x), sum_to(-by_x * tf.math.divide_no_nan(x, y), y)
 
 
-def _reciprocal(op, upstream):
+def _reciprocal(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     y = tf.math.conj(op.outputs[0])
     return -(upstream * y) * y
 
 
-def _inverse_root(op, upstream):
+def _inverse_root(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     (y,) = op.outputs
     if tf.is_symbolic_tensor(y) and y.op.type == "Rsqrt":  # a tape does not keep the input
         # As of a power: the factors of y³ Grappler and XLA would gather with the caller's in one, out of range.
@@ -42,22 +51,22 @@ def _inverse_root(op, upstream):
     return 0.5 * tf.raw_ops.ReciprocalGrad(y=y, dy=upstream * tf.math.conj(y))
 
 
-def _logarithm(op, upstream):
+def _logarithm(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     return upstream / tf.math.conj(op.inputs[0])
 
 
-def _logarithm_of_one_more(op, upstream):
+def _logarithm_of_one_more(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     return upstream / (1 + tf.math.conj(op.inputs[0]))
 
 
-def _negative_power(op, upstream):
+def _negative_power(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
     x, p, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
     # In a graph it is a constant; a tape knows the value of every exponent, and this may be a source.
     by_p = None if tf.is_symbolic_tensor(p) else by_exponent(x, p, power, upstream)
     return sum_to(upstream * power * p / x, x), by_p
 
 
-def _angle(op, upstream):
+def _angle(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     y, x = op.inputs
     # What the derivative is does not depend on the size that everything is divided by.
     size = tf.stop_gradient(tf.maximum(tf.abs(x), tf.abs(y)))
@@ -66,7 +75,27 @@ def _angle(op, upstream):
     return sum_to(x * weight, op.inputs[0]), sum_to(-y * weight, op.inputs[1])
 
 
-def _is_negative(op, upstream):
+def _bessel(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
+    kind, order = op.type[len("Bessel")], int(op.type[-2])
+    (x,), near = op.inputs, plain(op.type)(op, upstream)
+    start = 50 if x.dtype == tf.float64 else 10
+    far = tf.abs(x) > start
+    part = 1 / tf.where(far, tf.abs(x), start * tf.ones_like(x))
+    series = tf.zeros_like(x)
+    for k in reversed(range(_BESSEL_TERMS)):
+        series = series * part - (k + 0.5) * _coefficient(kind, order, k)
+    scale = math.sqrt(math.pi / 2 if kind == "K" else 0.5 / math.pi)
+    odd = 1 if order else tf.sign(x)  # the derivative of I₀, which is even
+    return tf.where(far, upstream * odd * (scale * series * part * tf.sqrt(part)), near)
+
+
+def _coefficient(kind: str, order: int, k: int) -> float:
+    """The coefficient of x^(-k) in the asymptotic series of a function of Bessel's, times the square root of x."""
+    factors = [(4 * order**2 - (2 * j - 1) ** 2) / (8 * j) for j in range(1, k + 1)]
+    return math.prod(factors) * (1 if kind == "K" else (-1) ** k)
+
+
+def _is_negative(op: tf.Operation, upstream: tf.Tensor) -> bool:
     exponent = constant(op.inputs[1])
     return exponent is not None and bool(np.all(np.real(exponent) < 0))
 
@@ -74,6 +103,7 @@ def _is_negative(op, upstream):
 _negative_power.applies = _is_negative
 WIDER = {
     "Atan2": _angle,
+    **dict.fromkeys(["BesselI0e", "BesselI1e", "BesselK0e", "BesselK1e"], _bessel),
     "Div": _quotient,
     "DivNoNan": _quotient_without_nan,
     "Inv": _reciprocal,

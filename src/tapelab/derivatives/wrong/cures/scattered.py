@@ -9,7 +9,7 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 
 
-def _scatter_update(op, upstream):
+def _scatter_update(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
     """tf.tensor_scatter_nd_update: to what was written last; TensorFlow's gradient goes to all that an index wrote."""
     indices = op.inputs[1]
     tensor, _, updates = plain("TensorScatterUpdate")(op, upstream)
@@ -19,7 +19,7 @@ def _scatter_update(op, upstream):
     return tensor, None, _where(tf.gather_nd(written, indices) == number, updates)
 
 
-def _written_twice(op, upstream):
+def _written_twice(op: tf.Operation, upstream: tf.Tensor) -> bool:
     indices = tf.get_static_value(op.inputs[1])
     if indices is None:
         return True
@@ -30,7 +30,7 @@ def _written_twice(op, upstream):
 _scatter_update.applies = _written_twice
 
 
-def _dynamic_stitch(op, upstream):
+def _dynamic_stitch(op: tf.Operation, upstream: tf.Tensor) -> list[tf.Tensor | None]:
     """tf.dynamic_stitch: to what was written last; TensorFlow's gradient goes to all that an index wrote."""
     half = len(op.inputs) // 2
     indices = [op.inputs[i] for i in range(half)]
@@ -46,7 +46,7 @@ def _dynamic_stitch(op, upstream):
     return [None] * half + values
 
 
-def _segment_mean(op, upstream):
+def _segment_mean(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
     """tf.math.segment_mean: with an empty segment too; TensorFlow's products with tangents are NaN then."""
     x, segments = op.inputs
     ones = tf.ones([tf.size(segments), *[1] * (x.shape.rank - 1)], upstream.dtype)
@@ -54,7 +54,7 @@ def _segment_mean(op, upstream):
     return tf.gather(upstream / tf.maximum(sizes, 1), segments), None
 
 
-def _where(holds, values):
+def _where(holds: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Return the values where a condition on their first axes holds, and 0 elsewhere."""
     missing = values.shape.rank - holds.shape.rank
     holds = tf.reshape(holds, tf.concat([tf.shape(holds), [1] * missing], 0))

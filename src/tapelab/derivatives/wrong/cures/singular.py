@@ -12,7 +12,7 @@ from tapelab.derivatives.wrong.cotangents import of_complex
 from tapelab.process.tensorflow import tf
 
 
-def _determinant(op, upstream):
+def _determinant(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """tf.linalg.det: cofactors of small matrices; TensorFlow's gradient inverts, and lacks the complex conjugate."""
     matrix = op.inputs[0]
     if _is_small(matrix):
@@ -23,12 +23,12 @@ def _determinant(op, upstream):
 _determinant.applies = lambda op, upstream: upstream.dtype.is_complex or _is_small(op.inputs[0])
 
 
-def _is_small(matrix):
+def _is_small(matrix: tf.Tensor) -> bool:
     """Whether as many determinants as a matrix has elements cost little: then the gradient may be a polynomial too."""
     return matrix.shape[-1] is not None and matrix.shape[-1] <= 4
 
 
-def _cofactors(matrix):
+def _cofactors(matrix: tf.Tensor) -> tf.Tensor:
     """The derivatives of the determinant by the elements, shape (..., n, n), also where it is zero."""
     n = matrix.shape[-1]
     if n < 2:
@@ -44,7 +44,7 @@ def _cofactors(matrix):
 
 
 @of_complex
-def _log_determinant(op, by_sign, by_logarithm):
+def _log_determinant(op: tf.Operation, by_sign: tf.Tensor | None, by_logarithm: tf.Tensor | None) -> tf.Tensor:
     """tf.linalg.slogdet of complex matrices: TensorFlow's gradient leaves out the phase, and takes a complex weight."""
     # The logarithm changes by Re t, and the phase by i · phase · Im t, where t is the trace of inv(A) dA. What is not
     # used has None for its cotangent, and TensorFlow's gradient does not read the phase, which a tape then drops.
@@ -56,7 +56,7 @@ def _log_determinant(op, by_sign, by_logarithm):
     return tf.complex(weight, turned)[..., None, None] * tf.linalg.inv(matrix, adjoint=True)
 
 
-def _qr(op, of_q, of_r):
+def _qr(op: tf.Operation, of_q: tf.Tensor, of_r: tf.Tensor) -> tf.Tensor:
     """tf.linalg.qr: ours does not divide by the last diagonal element of R; TensorFlow's is NaN where that is zero."""
     q, r = op.outputs
     n = q.shape[-1]
@@ -71,7 +71,7 @@ def _qr(op, of_q, of_r):
     return tf.matmul(q, tf.concat([of_first + tf.linalg.adjoint(turned), of_rest], -1))
 
 
-def _is_smooth(op, of_q, of_r):
+def _is_smooth(op: tf.Operation, of_q: tf.Tensor, of_r: tf.Tensor) -> bool:
     """Whether a matrix is real, of known shape and not tall. The last element of a complex R has no free phase."""
     q, r = op.outputs
     known = r.shape.rank is not None and None not in r.shape[-2:]

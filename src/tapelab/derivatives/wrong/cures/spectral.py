@@ -23,6 +23,8 @@ A single eigenvalue among equal ones, or a singular value that is zero, has a ki
 derivative of it, in the basis that it computes.
 """
 
+from collections.abc import Callable, Sequence
+
 from tapelab.derivatives.wrong.cures.ties import (
     Cotangents,
     as_numbers,
@@ -37,21 +39,23 @@ from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
 
-def _self_adjoint_eig(op, of_values, of_vectors):
+def _self_adjoint_eig(op: tf.Operation, of_values: tf.Tensor, of_vectors: tf.Tensor) -> tf.Tensor:
     """tf.linalg.eigh: right at equal eigenvalues and for small matrices; TensorFlow leaves out terms there."""
     if op.get_attr("compute_v"):
         return _lower(_gradient(op, of_values, [of_vectors], _eigenvalue_gradient))
     return _lower(_gradient_of_values(op, of_values, tf.linalg.eigh, _eigenvalue_gradient))
 
 
-def _svd(op, of_values, of_left, of_right):
+def _svd(op: tf.Operation, of_values: tf.Tensor, of_left: tf.Tensor, of_right: tf.Tensor) -> tf.Tensor:
     """tf.linalg.svd: right at equal singular values and for small matrices; TensorFlow leaves out terms there."""
     if op.get_attr("compute_uv"):
         return _gradient(op, of_values, [of_left, of_right], _singular_value_gradient)
     return _gradient_of_values(op, of_values, tf.linalg.svd, _singular_value_gradient)
 
 
-def _gradient(op, of_values, of_vectors, gradient):
+def _gradient(
+    op: tf.Operation, of_values: tf.Tensor, of_vectors: list[tf.Tensor], gradient: Callable[..., tf.Tensor]
+) -> tf.Tensor:
     """Return the gradient by the matrix of an operation that has computed values and vectors."""
     values, *vectors = op.outputs
     if all(map(_is_zero, of_vectors)):
@@ -59,7 +63,12 @@ def _gradient(op, of_values, of_vectors, gradient):
     return gradient(values, vectors, of_values, cotangents(of_values, vectors, of_vectors))
 
 
-def _gradient_of_values(op, of_values, decompose, gradient):
+def _gradient_of_values(
+    op: tf.Operation,
+    of_values: tf.Tensor,
+    decompose: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+    gradient: Callable[..., tf.Tensor],
+) -> tf.Tensor:
     """Return the gradient by the matrix of an operation that has computed values alone.
 
     It is L diag(weights) Rᴴ, with the vectors L and R and the cotangents of the values as weights. Its own derivative
@@ -67,12 +76,14 @@ def _gradient_of_values(op, of_values, decompose, gradient):
     """
 
     @tf.custom_gradient
-    def weighted(matrix, weights):
+    def weighted(
+        matrix: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         values, *vectors = decompose(matrix)
         left, right = vectors[0], vectors[-1]
 
-        def backward(upstream):
-            def of_vectors(weights):
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            def of_vectors(weights: tf.Tensor) -> list[tf.Tensor]:
                 weights = tf.cast(weights, upstream.dtype)[..., None, :]
                 of_left = tf.matmul(upstream, right) * weights
                 of_right = tf.matmul(upstream, left, adjoint_a=True) * weights
@@ -91,7 +102,9 @@ def _gradient_of_values(op, of_values, decompose, gradient):
     return weighted(op.inputs[0], of_values)
 
 
-def _eigenvalue_gradient(values, vectors, of_values, of_vectors=None):
+def _eigenvalue_gradient(
+    values: tf.Tensor, vectors: Sequence[tf.Tensor], of_values: tf.Tensor, of_vectors: Cotangents | None = None
+) -> tf.Tensor:
     """Return the Hermitian gradient of what is computed from eigenvalues and eigenvectors.
 
     Args:
@@ -108,7 +121,9 @@ def _eigenvalue_gradient(values, vectors, of_values, of_vectors=None):
     return tf.matmul(v, tf.matmul(middle, v, adjoint_b=True))
 
 
-def _singular_value_gradient(values, vectors, of_values, of_vectors=None):
+def _singular_value_gradient(
+    values: tf.Tensor, vectors: Sequence[tf.Tensor], of_values: tf.Tensor, of_vectors: Cotangents | None = None
+) -> tf.Tensor:
     """Return the gradient of what is computed from singular values and vectors. Args as for `_eigenvalue_gradient`."""
     (u, v), values, of_values = vectors, tf.math.real(values), tf.math.real(of_values)
     if None in (*u.shape[-2:], *v.shape[-2:]):
@@ -122,10 +137,10 @@ def _singular_value_gradient(values, vectors, of_values, of_vectors=None):
         return tf.matmul(left, tf.matmul(middle, right, adjoint_b=True))
     size = _size(of_vectors.now, of_values, values)
 
-    def over(denominators, numerator):
+    def over(denominators: Callable[[tf.Tensor], tf.Tensor], numerator: Callable[..., tf.Tensor]) -> tf.Tensor:
         return quotient(numerator, denominators, of_vectors, values, size)
 
-    def turned(of_u, of_v, sign):
+    def turned(of_u: tf.Tensor, of_v: tf.Tensor, sign: int) -> tf.Tensor:
         return _skew(left, of_u[..., :count]) + sign * _skew(right, of_v[..., :count])
 
     middle += over(differences, lambda of_u, of_v: turned(of_u, of_v, 1))
@@ -138,14 +153,19 @@ def _singular_value_gradient(values, vectors, of_values, of_vectors=None):
     return gradient
 
 
-def _outwards(over, side, vectors, count):
+def _outwards(
+    over: Callable[[Callable[[tf.Tensor], tf.Tensor], Callable[..., tf.Tensor]], tf.Tensor],
+    side: int,
+    vectors: tf.Tensor,
+    count: int,
+) -> tf.Tensor:
     """What turns singular vectors out of the space that they span, (1 - UUᴴ) Ū / s, and nothing turns in the rest.
 
     Of full matrices, vectors[..., count:] is an arbitrary basis of that rest: what depends on the choice is NaN.
     """
     inside, rest = vectors[..., :count], vectors[..., count:]
 
-    def outwards(*of):
+    def outwards(*of: tf.Tensor) -> tf.Tensor:
         of_inside, of_rest = of[side][..., :count], of[side][..., count:]
         if rest.shape[-1] == 0:
             return of_inside - tf.matmul(inside, tf.matmul(inside, of_inside, adjoint_a=True))
@@ -159,36 +179,36 @@ def _outwards(over, side, vectors, count):
     return outwards + tf.reduce_sum(free, [-2, -1], keepdims=True)
 
 
-def _sums_apart(values):
+def _sums_apart(values: tf.Tensor) -> tf.Tensor:
     """Sums of two values, without those of a value and itself: nothing real turns in one dimension."""
     return tf.linalg.set_diag(sums(values), tf.zeros_like(values))
 
 
-def _skew(vectors, cotangent):
+def _skew(vectors: tf.Tensor, cotangent: tf.Tensor) -> tf.Tensor:
     """Half of VᴴV̄ - V̄ᴴV: the derivatives by rotations of the columns."""
     product = tf.matmul(vectors, cotangent, adjoint_a=True)
     return (product - tf.linalg.adjoint(product)) / 2
 
 
-def _size(of_vectors, of_values, values):
+def _size(of_vectors: Sequence[tf.Tensor], of_values: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """What rotations of the vectors change at most, shape (..., 1, 1), but for a factor of the size of the matrix."""
     largest = [tf.reduce_max(tf.abs(each), [-2, -1], keepdims=True) for each in of_vectors]
     product = tf.reduce_max(tf.abs(of_values), -1) * tf.reduce_max(tf.abs(values), -1)
     return tf.add_n(largest) + product[..., None, None]
 
 
-def _cholesky(op, upstream):
+def _cholesky(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """tf.linalg.cholesky: to the lower triangle, which alone is read; TensorFlow's gradient is spread over both."""
     return _lower(plain("Cholesky")(op, upstream))
 
 
-def _lower(gradient):
+def _lower(gradient: tf.Tensor) -> tf.Tensor:
     """Give the gradient by a Hermitian matrix to its lower triangle: the kernel reads no other."""
     lower = tf.linalg.band_part(gradient + tf.linalg.adjoint(gradient), -1, 0)
     return tf.linalg.set_diag(lower, 0.5 * tf.linalg.diag_part(lower))
 
 
-def _is_zero(cotangent):
+def _is_zero(cotangent: tf.Tensor) -> bool:
     """Whether a cotangent stands for that of an output that nothing depends on."""
     if tf.executing_eagerly():
         return False

@@ -143,7 +143,14 @@ def quotient(
     return tf.where(take, _only_once(limit, take & ~never, values), plain)
 
 
-def _stays(zeros, numerator, cotangents, rounding, size, margin):
+def _stays(
+    zeros: tf.Tensor,
+    numerator: Callable[..., tf.Tensor],
+    cotangents: Cotangents,
+    rounding: tf.Tensor,
+    size: tf.Tensor,
+    margin: tf.Tensor,
+) -> tf.Tensor:
     """Whether what is zero, but for rounding and a margin, stays so if vectors turn, and whatever is given."""
     weights = tf.reshape(tf.range(tf.reduce_prod(tf.shape(zeros)[-2:])), tf.shape(zeros)[-2:])
     weights = tf.cos(tf.cast(weights, size.dtype))
@@ -162,11 +169,11 @@ def _stays(zeros, numerator, cotangents, rounding, size, margin):
     return stays
 
 
-def _most(tensor):
+def _most(tensor: tf.Tensor) -> tf.Tensor:
     return tf.math.real(tf.reduce_max(tf.abs(tensor)))
 
 
-def _largest(matrix):
+def _largest(matrix: tf.Tensor) -> tf.Tensor:
     """The largest modulus of a matrix, shape (..., 1, 1)."""
     return tf.reduce_max(tf.abs(matrix), [-2, -1], keepdims=True)
 
@@ -177,10 +184,12 @@ def as_numbers(real: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 
 
 @tf.custom_gradient
-def _only_once(limit, taken, values):
+def _only_once(
+    limit: tf.Tensor, taken: tf.Tensor, values: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, None, tf.Tensor]]]:
     """Return a limit, of shape (..., m, n), whose own derivative by the values is NaN where it is taken."""
 
-    def backward(upstream):
+    def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
         lost = tf.reduce_any(taken & (upstream != 0), [-2, -1])[..., None]
         return upstream, None, tf.where(lost, tf.constant(np.nan, values.dtype), tf.zeros_like(values))
 

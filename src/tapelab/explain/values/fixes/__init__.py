@@ -10,9 +10,9 @@ given. What works when it is run is shown, and what was not run is a hint.
 import ast
 import types
 from ast import unparse as text
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tapelab.explain.causes import VALUES
+from tapelab.explain.causes import VALUES, Cause
 from tapelab.explain.ground.expressions import called, contains, statement_at
 from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
 from tapelab.explain.values.fixes.patterns import filled, match
@@ -51,7 +51,7 @@ def repair(
     return second or (VALUES[story.code].fix.format(**names), "untried")
 
 
-def _proposed(story, evidence):
+def _proposed(story: Story, evidence: Evidence) -> Iterator[Fix]:
     """What the patterns and the rules propose, each a `Fix`, the likeliest first."""
     expression = of_node(story.node) if story.node is not None else None
     line = story.node.line if story.node is not None else None
@@ -68,7 +68,7 @@ def _proposed(story, evidence):
             yield Fix(one) if isinstance(one, str) else one
 
 
-def _rewritten(patient, cause):
+def _rewritten(patient: Patient, cause: Cause) -> Iterator[Fix]:
     """What the patterns of a cause make of the expression, or of one around it."""
     inside = [one for one in ast.walk(patient.statement or patient.expression) if contains(one, patient.expression)]
     around = [one for one in inside[::-1] if isinstance(one, ast.expr)]
@@ -82,13 +82,13 @@ def _rewritten(patient, cause):
             yield patient.with_argument(new)
 
 
-def _advice(patient, cause):
+def _advice(patient: Patient, cause: Cause) -> str | None:
     """What a cause's table advises for the operation, or for the call or sign by which the learner ran it."""
     words = {called(patient.expression), patient.node.op}
     return next((text for names, text in cause.advice if not names or not words.isdisjoint(names.split())), None)
 
 
-def _other_expression(patient, *operations):
+def _other_expression(patient: Patient, *operations: str) -> ast.expr | None:
     """The expression of a node that carried the trouble on and is one of these operations, and its arguments."""
     for node, _ in patient.then:
         if node.op in operations:
@@ -96,11 +96,11 @@ def _other_expression(patient, *operations):
     return None
 
 
-def _arguments(call):
+def _arguments(call: ast.expr | None) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
 
 
-def _unselected(patient):
+def _unselected(patient: Patient) -> list[Fix | None] | None:
     where = _other_expression(patient, "SelectV2", "Select")
     if patient.argument is None or called(where) != "where" or len(_arguments(where)) != 3:
         return None
@@ -116,7 +116,7 @@ def _unselected(patient):
     ]
 
 
-def _masked(patient):
+def _masked(patient: Patient) -> Fix | None:
     product = _other_expression(patient, "Mul", "MulNoNan")
     if patient.argument is None or product is None:
         return None
@@ -128,7 +128,7 @@ def _masked(patient):
     return patient.with_safe_argument(filled("m != 0", m=mask[0]), _SAFE.get(patient.node.op, "1.0"))
 
 
-def _too_large(patient):
+def _too_large(patient: Patient) -> str | list[Fix | str] | None:
     """What to do where a number is more than its dtype can hold, and it is not an exponential that made it so."""
     if patient.node.op in ("Exp", "Expm1", "Cosh", "Sinh"):
         return None
@@ -143,26 +143,26 @@ def _too_large(patient):
     return [patient.with_argument("tf.cast(s, tf.float32)"), _SMALLER_OR_WIDER]
 
 
-def _of_constant(patient):
+def _of_constant(patient: Patient) -> str | None:
     if patient.evidence.array(patient.evidence.target).size > 1:
         return "# the gradient of a tensor is that of its sum: take one element, or tape.jacobian"
     return None
 
 
-def _at_kink(patient):
+def _at_kink(patient: Patient) -> str | None:
     if patient.evidence.target_changes():  # where the source moves: it is what has to
         return None
     return "# what goes in is all 0: look for the weights, or the factor, that make it so"
 
 
-def _zero_factor(patient):
+def _zero_factor(patient: Patient) -> str | None:
     zeros = [key for key in patient.node.inputs if not patient.evidence.array(key).any()]
     if any(read_from(patient.evidence, key) is not None for key in zeros):
         return None
     return "# look at the other factor in the line named here: should it be 0?"
 
 
-def _infinity_put_in(patient):
+def _infinity_put_in(patient: Patient) -> str | None:
     """What to do where an infinity was put in, such as a mask of -inf, and met a 0 or another."""
     known = [key for key in patient.node.inputs if not patient.evidence.is_learned(key)]
     if any(np.isinf(patient.evidence.array(key)).any() for key in known):
@@ -170,7 +170,7 @@ def _infinity_put_in(patient):
     return "# write small whole powers as products, such as x * x" if patient.node.op == "Pow" else None
 
 
-def _clip(patient):
+def _clip(patient: Patient) -> Fix | None:
     """A Keras loss for probabilities that was given logits."""
     call = patient.expression
     if "crossentropy" not in str(called(call)).lower() or any(one.arg == "from_logits" for one in call.keywords):
@@ -178,14 +178,14 @@ def _clip(patient):
     return patient.with_part(call, f"{text(call)[:-1]}, from_logits=True)")
 
 
-def _twice(patient):
+def _twice(patient: Patient) -> Fix | None:
     for part in ast.walk(patient.expression):
         if called(part) == "softmax" and part.args:
             return patient.with_part(part, text(part.args[0]))
     return None
 
 
-def _broadcast(patient):
+def _broadcast(patient: Patient) -> Fix | None:
     expression = patient.expression
     if not isinstance(expression, ast.BinOp):
         return None

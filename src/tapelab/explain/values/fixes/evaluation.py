@@ -64,7 +64,7 @@ class Evaluation(ast.NodeTransformer):
                 raise CannotRun  # the learner's own function might do anything
         return self.generic_visit(node)
 
-    def _named(self, key, value):
+    def _named(self, key: int | None, value: Any) -> ast.Name:
         name = f"_{len(self.names)}"
         if key is not None:
             value = self.keys[key] = self._values[key]
@@ -74,6 +74,6 @@ class Evaluation(ast.NodeTransformer):
         return ast.Name(name, ast.Load())
 
 
-def _only_computes(function):
+def _only_computes(function: ast.expr) -> bool:
     root, *words = ast.unparse(function).split(".")
     return root in _PYTHON if not words else root in _MODULES and _ACTING.isdisjoint(words)

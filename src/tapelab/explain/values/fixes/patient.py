@@ -96,6 +96,6 @@ def assigned(statement: ast.AST | None) -> set[str]:
     return {text(target) for target in targets}
 
 
-def _plain_numbers(source):
+def _plain_numbers(source: str) -> str:
     """Write 1e-6 and 1e9 as people do: Python writes 1e-06 and 1000000000.0."""
     return source.replace("1e-0", "1e-").replace("1000000000.0", "1e9")

@@ -6,6 +6,7 @@ call is known by the last part of its name: ``sigmoid(s)`` is also ``tf.math.sig
 
 import ast
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from tapelab.explain.ground.expressions import called, contains, operands, same
@@ -31,11 +32,11 @@ def match(pattern: str, whole: ast.expr, blamed: ast.expr, node: Node, evidence:
 
 
 class _Match:
-    def __init__(self, blamed, node, evidence):
+    def __init__(self, blamed: ast.expr, node: Node, evidence: Evidence):
         self._blamed, self._node, self._evidence = blamed, node, evidence
         self.found = {}
 
-    def fits(self, pattern, one, maker):
+    def fits(self, pattern: ast.AST, one: ast.AST | None, maker: Node | None) -> bool:
         """Whether an expression, which a node ran if that is known, is of the form of a pattern."""
         if isinstance(pattern, ast.Name):
             return ast.unparse(self.found.setdefault(pattern.id, one)) == ast.unparse(one)
@@ -50,7 +51,7 @@ class _Match:
         makers = {id(part): self._evidence.maker(key) for part, key in known}
         return pairs is not None and all(self.fits(*pair, makers.get(id(pair[1]))) for pair in pairs)
 
-    def _arguments(self, pattern, call):
+    def _arguments(self, pattern: ast.Call, call: ast.Call) -> list[tuple[ast.expr, ast.expr]] | None:
         """Pair the arguments of a pattern with those of a call; None where they are not of one number."""
         wanted = [one for one in pattern.args if not isinstance(one, ast.Starred)]
         named = {one.arg: one.value for one in pattern.keywords}
@@ -65,7 +66,7 @@ class _Match:
         return [*zip(wanted, call.args, strict=False), *((value, given[name]) for name, value in named.items())]
 
 
-def _is_like(pattern, one):
+def _is_like(pattern: ast.AST, one: ast.AST) -> bool:
     if type(pattern) is not type(one):
         return False
     if isinstance(pattern, ast.Constant):
@@ -73,18 +74,18 @@ def _is_like(pattern, one):
     return not isinstance(pattern, ast.Call) or pattern.func.id == called(one)
 
 
-def _parts(pattern, one):
+def _parts(pattern: ast.AST, one: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
     return list(zip(ast.iter_child_nodes(pattern), ast.iter_child_nodes(one), strict=False))
 
 
 class _Filling(ast.NodeTransformer):
-    def __init__(self, found):
+    def __init__(self, found: Mapping[str, Any]):
         self._found = found
 
-    def visit_Name(self, node):
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         return copy.deepcopy(self._found.get(node.id, node))
 
-    def visit_Call(self, node):
+    def visit_Call(self, node: ast.Call) -> ast.Call:
         rest = [one for part in node.args if isinstance(part, ast.Starred) for one in self._found[part.value.id]]
         node.args = [one for one in node.args if not isinstance(one, ast.Starred)]
         self.generic_visit(node)

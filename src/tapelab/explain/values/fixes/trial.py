@@ -10,6 +10,8 @@ import concurrent.futures
 import copy
 import dataclasses
 import types
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
@@ -20,7 +22,7 @@ from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.node_expressions import of_node
-from tapelab.explain.values.rerun.nodes import Node
+from tapelab.explain.values.rerun.nodes import Node, Trace
 
 import numpy as np
 import tensorflow as tf
@@ -50,7 +52,7 @@ def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.Fr
         return pool.submit(_tried, fix, code, blamed, evidence, frame).result()
 
 
-def _tried(fix, code, blamed, evidence, frame):
+def _tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None) -> str:
     runs = evidence.replay.trials  # one for all sources that share the cause
     if (blamed, fix.text) not in runs:
         runs[blamed, fix.text] = _run_with(fix, code, blamed, evidence, frame)
@@ -58,7 +60,9 @@ def _tried(fix, code, blamed, evidence, frame):
     return found if place is None else _judged(Evidence(found, evidence.source), evidence, place, code)
 
 
-def _run_with(fix, code, blamed, evidence, frame):
+def _run_with(
+    fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None
+) -> "tuple[_Place | None, Replay | str]":
     """Where the fix goes and the `Replay` with it; None and what `tried` returns, where there is none."""
     try:
         place = _Place(evidence.trace, fix, code, blamed, frame)
@@ -74,7 +78,7 @@ def _run_with(fix, code, blamed, evidence, frame):
     return place, Replay(mended, evidence.replay.targets, evidence.replay.sources)
 
 
-def _judged(new, old, place, code):
+def _judged(new: Evidence, old: Evidence, place: "_Place", code: str) -> str:
     """Compare the program with the fix and the one without."""
     if new.gradient is None:
         return "fails"
@@ -100,13 +104,13 @@ def _judged(new, old, place, code):
     return "works" if all(place.is_level(old, index, depth) for index in np.argwhere(bad)[:3]) else "silent"
 
 
-def _value(trace, key):
+def _value(trace: Trace, key: int) -> np.ndarray:
     """The value of a tensor, as an array; of a Cholesky factor the half that is one: the other may be anything."""
     maker = trace.producer.get(key)
     return np.tril(array(trace.values[key])) if maker and maker.op == "Cholesky" else array(trace.values[key])
 
 
-def _is_kept(new, old, least=0.0):
+def _is_kept(new: np.ndarray, old: np.ndarray, least: float = 0.0) -> bool:
     """Whether a value is as it was wherever it was finite, up to 1 % and 1e-5 of the largest, or to the least."""
     kept = np.isfinite(old)
     close = max(1e-5 * np.abs(old[kept]).max(initial=0.0), least)
@@ -120,7 +124,7 @@ class _Place:
         results: the keys of the expression's values.
     """
 
-    def __init__(self, trace, fix, code, blamed, frame):
+    def __init__(self, trace: Trace, fix: Fix, code: str, blamed: Node, frame: types.FrameType | None):
         self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
@@ -132,7 +136,7 @@ class _Place:
         self.results = [run[-1].outputs[0] for run in self._runs]
         self._known = [self._known_before(run) for run in self._runs]
 
-    def _smallest_that_ran(self):
+    def _smallest_that_ran(self) -> ast.expr:
         """The smallest expression around what is replaced whose value is in the log."""
         within = [one for one in ast.walk(self._fix.within) if isinstance(one, ast.expr)]
         around = [one for one in within if contains(one, self._fix.part)]
@@ -141,7 +145,7 @@ class _Place:
             raise CannotRun
         return max(ran, key=around.index)
 
-    def _known_before(self, run):
+    def _known_before(self, run: Sequence[Node]) -> dict[str, int]:
         """Text of an expression → the key of its value, of what was known when this ran."""
         known, own = {}, [node for node in run if node.op != "ReadVariableOp"]
         for node, expression in reversed(self._nodes):
@@ -159,12 +163,12 @@ class _Place:
                         known.setdefault(ast.unparse(part), key)
         return known
 
-    def _length_of(self, expression):
+    def _length_of(self, expression: ast.expr) -> int:
         """How many operations an expression is made of, but for reading variables."""
         ops = [node.op for node, one in self._nodes if same(one, expression) and node.op != "ReadVariableOp"]
         return _period(ops) if ops else 0
 
-    def check(self):
+    def check(self) -> None:
         """Run the learner's expression, which has to give what it gave."""
         for run, known in zip(self._runs, self._known, strict=True):
             found = Evaluation(known, self._trace.values, self._finder(run[-1])).value(self._whole)
@@ -173,12 +177,12 @@ class _Place:
             if found.shape != gave.shape or not np.allclose(found, gave, rtol=1e-4, atol=1e-6, equal_nan=True):
                 raise CannotRun
 
-    def mended(self, source=None, step=None):
+    def mended(self, source: int | None = None, step: np.ndarray | None = None) -> Trace:
         """The program with the fix, a `Trace`; with a step, with the source moved by it too."""
         trace = copy.copy(self._trace)
         trace.values, trace.nodes, changed = dict(trace.values), [], set()
 
-        def move(key):
+        def move(key: int) -> None:
             trace.values[key] += tf.cast(step, trace.values[key].dtype)
             changed.add(key)
 
@@ -202,7 +206,7 @@ class _Place:
             trace.nodes.append(node)
         return trace
 
-    def _fixed(self, node, new, known, values):
+    def _fixed(self, node: Node, new: ast.expr, known: dict[str, int], values: dict[int, tf.Tensor]) -> Node:
         """A node that does what the fix says, with its value in place."""
         old, run = values[node.outputs[0]], Evaluation(known, values, self._finder(node))
         with tf.GradientTape(persistent=True) as tape:
@@ -217,12 +221,12 @@ class _Place:
         values[node.outputs[0]] = value
         inputs = list(run.keys.values())
 
-        def backward(upstream):
+        def backward(upstream: tf.Tensor | None) -> list[tf.Tensor | tf.IndexedSlices | None]:
             return tape.gradient(value, inputs, output_gradients=upstream)
 
         return dataclasses.replace(node, inputs=tuple(run.keys), outputs=node.outputs[:1], backward=backward)
 
-    def is_level(self, old, index, here=None):
+    def is_level(self, old: Evidence, index: np.ndarray, here: float | None = None) -> bool:
         """Whether the target is as high on both sides of one of the source's elements, far enough off: slope 0.
 
         With `here`, what the target is with the fix, whether it is as high as that, too.
@@ -237,11 +241,11 @@ class _Place:
         up, down = (sum(float(np.sum(array(one.values[key]))) for key in old.replay.targets) for one in sides)
         return bool(max(abs(up - one) for one in (down, up if here is None else here)) <= 1e-4 * (abs(up) + abs(down)))
 
-    def _finder(self, user):
+    def _finder(self, user: Node) -> Callable[[str], tuple[int | None, Any]]:
         """Return what finds a name that the log does not know, for when a node uses it."""
         return lambda name: self._in_frame(name, user)
 
-    def _in_frame(self, name, user):
+    def _in_frame(self, name: str, user: Node) -> tuple[int | None, Any]:
         """What a name stands for in the learner's frame when a node uses it: a key of the log or None, and a value."""
         if name in self._assigned:
             raise ValueError(f"{name} is used to make itself")
@@ -263,7 +267,7 @@ class _Place:
         return (key if key in self._trace.values else None), value
 
 
-def _is_beside(node, blamed):
+def _is_beside(node: Node, blamed: Node) -> bool:
     """Whether a node ran in the same code as another."""
     if blamed.event.place.code is None or blamed.line is None or node.line is None:
         return False
@@ -272,6 +276,6 @@ def _is_beside(node, blamed):
     return node.event is blamed.event and node.line.file == blamed.line.file
 
 
-def _period(words):
+def _period(words: Sequence[str]) -> int:
     """The length of the shortest list of which a list is made by repeating it."""
     return next(n for n in range(1, len(words) + 1) if len(words) % n == 0 and words == words[:n] * (len(words) // n))

@@ -6,7 +6,7 @@ outputs; what its gradient function makes of them are its contributions to the c
 
 import collections
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
@@ -54,7 +54,7 @@ class Replay:
         trials: for `fixes`, which runs the program with a fix once for all sources: what came of it.
     """
 
-    def __init__(self, trace, targets, sources):
+    def __init__(self, trace: Trace, targets: Iterable[int], sources: Iterable[int]):
         self.trace, self.targets, self.sources = trace, tuple(targets), set(sources)
         self.parts, self.passed = collections.defaultdict(list), {}
         self._sums, self.trials = {}, {}
@@ -82,7 +82,7 @@ class Replay:
             self._sums[key] = _sum([part for _, part in self.parts.get(key, ())])
         return self._sums[key]
 
-    def _pass(self, node, depends, taken):
+    def _pass(self, node: Node, depends: set[int], taken: set[int]) -> None:
         upstream = [None if key in taken else self.cotangent(key) for key in node.outputs]
         if node.event.kind is Kind.CUSTOM:
             taken.update(node.outputs)
@@ -99,7 +99,7 @@ class Replay:
                 self.parts[key].append((node, part))
                 self._sums.pop(key, None)
 
-    def _filled(self, node, position, upstream):
+    def _filled(self, node: Node, position: int, upstream: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor | None:
         """The cotangent of an output as the tape hands it on: zeros where there is none, with exceptions."""
         value = self.trace.values[node.outputs[position]]
         if upstream is not None:
@@ -108,7 +108,7 @@ class Replay:
             return None
         return tf.raw_ops.ZerosLike(x=value)
 
-    def _gradients(self, node, upstream):
+    def _gradients(self, node: Node, upstream: Sequence[tf.Tensor | None]) -> list[tf.Tensor | tf.IndexedSlices | None]:
         trace = self.trace
         with private.with_python_calls(trace.log.python_calls_of.get(node.event.index, {})):
             if node.backward is not None:
@@ -127,11 +127,15 @@ def slopes(trace: Trace, node: Node) -> np.ndarray:
     return array(private.gradients_of(node.op, node.attributes, inputs, outputs, [tf.ones_like(outputs[0])])[0])
 
 
-def _compiled(node, inputs, outputs, upstream):
+def _compiled(
+    node: Node, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
     """Run a gradient function under XLA, whose values differ: at infinite slopes, for example."""
     exists = []
 
-    def gradients(inputs, outputs, upstream):
+    def gradients(
+        inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
+    ) -> list[tf.Tensor | tf.IndexedSlices]:
         found = private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
         exists[:] = [one is not None for one in found]
         return [one for one in found if one is not None]
@@ -145,7 +149,7 @@ def _compiled(node, inputs, outputs, upstream):
     return [next(found) if there else None for there in exists]
 
 
-def _sum(parts):
+def _sum(parts: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor | tf.IndexedSlices | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     with hooks.deaf(), private.paused():

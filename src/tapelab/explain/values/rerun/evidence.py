@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.ground.walks import reachable
+from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
 
@@ -34,7 +35,7 @@ class Evidence:
         depends: the keys of all that was made from the source.
     """
 
-    def __init__(self, replay, source, measures=None):
+    def __init__(self, replay: Replay, source: int, measures: Measures | None = None):
         self.replay, self.trace, self.source = replay, replay.trace, source
         self.measure = measures or Measures()
         self.gradient = replay.cotangent(source)
@@ -83,7 +84,7 @@ class Evidence:
         """Whether a value was made from a source or from any variable: it is no mask or constant."""
         producer, values = self.trace.producer, self.trace.values
 
-        def made_of(one):  # what a comparison gave is a mask, whatever it compared
+        def made_of(one: int) -> Iterable[int]:  # what a comparison gave is a mask, whatever it compared
             return producer[one].inputs if one in producer and values[one].dtype != tf.bool else ()
 
         return any(
@@ -100,7 +101,7 @@ class Evidence:
         """Whether the target's sum changes if the source does, a little and at random; None where that is not known."""
         generator = np.random.default_rng(0)
 
-        def moved(tensor):
+        def moved(tensor: tf.Tensor) -> tf.Tensor:
             values = array(tensor)
             step = 0.1 * generator.standard_normal(values.shape) * (1.0 + np.abs(values))
             return tf.cast(tf.constant(values + step), tensor.dtype)
@@ -126,7 +127,7 @@ class Evidence:
         """
         moved = []
 
-        def change(tensor):
+        def change(tensor: tf.Tensor) -> tf.Tensor:
             if moved or tensor.shape != step.shape:
                 raise ValueError("an operation cannot be run again")
             moved.append(tensor)
@@ -136,7 +137,7 @@ class Evidence:
         return sum(float(np.sum(array(new.get(key, self.trace.values[key])), dtype=np.float64)) for key in
                    self.replay.targets)  # fmt: skip
 
-    def _rerun(self, change):
+    def _rerun(self, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
         """Run the log again with another value for the source: key → the new value of all that depends on it.
 
         Args:
@@ -182,14 +183,14 @@ class Evidence:
         """
         passed = self.replay.passed
 
-        def made_bad(key):
+        def made_bad(key: int) -> Iterator[tuple[Node, list[int]]]:
             """The nodes whose contribution to a cotangent is bad, each with the keys of its outputs' that are."""
             nodes = [node for node, part in self.replay.parts.get(key, ()) if node is not None and is_bad(part, key)]
             for node in dict.fromkeys(nodes):
                 pairs = zip(node.outputs, passed[node].upstream, strict=True)
                 yield node, [out for out, one in pairs if one is not None and is_bad(one, out)]
 
-        def position(node, key):
+        def position(node: Node, key: int) -> int:
             parts = enumerate(zip(node.inputs, passed[node].downstream, strict=False))
             return next(i for i, (name, one) in parts if name == key and one is not None and is_bad(one, key))
 
@@ -212,19 +213,19 @@ class Evidence:
             A list of (node that made a bad value of good ones, its key), or (None, key) for a value that came in bad.
         """
 
-        def made_by(one):
+        def made_by(one: int) -> Node | None:
             node = self.trace.producer.get(one)
             return None if node is None or (node.op in READS and self._came_in_bad(node, is_bad)) else node
 
-        def worse(one):
+        def worse(one: int) -> list[int]:
             return [name for name in made_by(one).inputs if is_bad(self.value(name))] if made_by(one) else []
 
         return [(made_by(one), one) for one in reachable([key], worse) if not worse(one)]
 
-    def _came_in_bad(self, node, is_bad):
+    def _came_in_bad(self, node: Node, is_bad: Callable[[tf.Tensor | None], bool]) -> bool:
         return node.op == "ReadVariableOp" or is_bad(self._variable(node))
 
-    def _variable(self, node):
+    def _variable(self, node: Node) -> tf.Tensor | None:
         """What the variable that a lookup reads holds now; None where that cannot be told."""
         handle = self.trace.values[node.inputs[0]]
         try:
@@ -233,7 +234,7 @@ class Evidence:
             return None
 
 
-def _filled(tensor):
+def _filled(tensor: tf.Tensor) -> tf.Tensor:
     return tf.fill(tf.shape(tensor), tf.constant(np.nan, tensor.dtype)) if tensor.dtype.is_floating else tensor
 
 

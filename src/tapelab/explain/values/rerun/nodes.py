@@ -8,9 +8,11 @@ is pinned too; in a loop within a loop there are no pins.
 
 import dataclasses
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tapelab.explain.ground import hooks, lines, private
-from tapelab.explain.ground.log import Event, Kind, is_handle
+from tapelab.explain.ground.log import Event, Kind, Log, is_handle
 from tapelab.explain.values.rerun.operations import (
     attributes_of,
     constant_of,
@@ -94,7 +96,7 @@ class Trace:
         users: key → the nodes that take it.
     """
 
-    def __init__(self, log, inline=True):
+    def __init__(self, log: Log, inline: bool = True):
         self.log = log
         self.nodes, self.values = [], dict(log.tensors)
         self._fresh = itertools.count(-1, -1)
@@ -109,7 +111,7 @@ class Trace:
             for key in node.inputs:
                 self.users.setdefault(key, []).append(node)
 
-    def _add_event(self, event, inline):
+    def _add_event(self, event: Event, inline: bool) -> None:
         is_recorded = event.unrecorded is None
         if event.kind is not Kind.FUNCTION:
             self._add(
@@ -127,7 +129,16 @@ class Trace:
         backward, inputs, outputs = event.call or (None, event.inputs, event.outputs)
         self._add(event.name, inputs, outputs, (), event, backward=backward, is_recorded=is_recorded, is_opaque=True)
 
-    def _add(self, op, inputs, outputs, attributes, event, line=None, **more):
+    def _add(
+        self,
+        op: str,
+        inputs: Iterable[int],
+        outputs: Iterable[int],
+        attributes: tuple[Any, ...],
+        event: Event,
+        line: lines.Line | None = None,
+        **more: Any,
+    ) -> Node:
         line = line or event.line
         node = Node(len(self.nodes), op, tuple(inputs), tuple(outputs), attributes, event, line, **more)
         self.nodes.append(node)
@@ -143,14 +154,14 @@ class Trace:
 class _Interpreter:
     """Takes one call of a function apart."""
 
-    def __init__(self, trace, event, is_recorded):
+    def __init__(self, trace: Trace, event: Event, is_recorded: bool):
         self._trace, self._event, self._is_recorded = trace, event, is_recorded
         self._unknown = set()  # keys of values that must not be computed again
         function = event.place.function
         self._graph = private.rebuild(event.op) if function is None else private.graph_of(function)
         self._is_compiled = function is not None and function.definition.attr["_XlaMustCompile"].b
 
-    def run(self):
+    def run(self) -> None:
         trace, event = self._trace, self._event
         outputs = self._graph.outputs
         pins = {tensor.name: trace.values[key] for tensor, key in zip(outputs, event.outputs, strict=False)}
@@ -162,7 +173,9 @@ class _Interpreter:
             attributes = ("T", trace.values[outer].dtype.as_datatype_enum)
             trace._add("Identity", (key,), (outer,), attributes, event, is_recorded=self._is_recorded)
 
-    def _graph_run(self, graph, arguments, pins, is_recorded):
+    def _graph_run(
+        self, graph: tf.Graph, arguments: Sequence[int], pins: Mapping[str, tf.Tensor], is_recorded: bool
+    ) -> list[int]:
         known = dict(zip((tensor.name for tensor in graph.inputs), arguments, strict=False))
         # What only changes state is left out: assignments, prints and assertions.
         for operation in in_order(graph, graph.outputs):
@@ -173,7 +186,15 @@ class _Interpreter:
             known.update(zip((tensor.name for tensor in operation.outputs), outputs, strict=False))
         return [known[tensor.name] for tensor in graph.outputs]
 
-    def _operation(self, graph, operation, inputs, pins, is_recorded, known):
+    def _operation(
+        self,
+        graph: tf.Graph,
+        operation: tf.Operation,
+        inputs: tuple[int, ...],
+        pins: Mapping[str, tf.Tensor],
+        is_recorded: bool,
+        known: dict[str, int],
+    ) -> Sequence[int]:
         trace = self._trace
         if operation.type in CALLS:
             inner = private.inner_graph(graph, operation.get_attr("f").name)
@@ -199,7 +220,14 @@ class _Interpreter:
         )  # fmt: skip
         return keys
 
-    def _loop(self, graph, operation, state, is_recorded, pins):
+    def _loop(
+        self,
+        graph: tf.Graph,
+        operation: tf.Operation,
+        state: Sequence[int],
+        is_recorded: bool,
+        pins: Mapping[str, tf.Tensor],
+    ) -> Sequence[int]:
         condition, body = (private.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
         kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
         kept = pushed_in(body, kept)
@@ -211,12 +239,14 @@ class _Interpreter:
             number += 1
         return state
 
-    def _is_true(self, key):
+    def _is_true(self, key: int) -> bool:
         if key in self._unknown:
             raise NotInterpreted("a condition")
         return bool(self._trace.values[key])
 
-    def _known_values(self, operation, inputs, pins):
+    def _known_values(
+        self, operation: tf.Operation, inputs: Sequence[int], pins: Mapping[str, tf.Tensor]
+    ) -> tuple[list[tf.Tensor], bool]:
         """The values of an operation's outputs, and whether they are the true ones.
 
         The state of a random generator must not be read again, and need not: the numbers drawn from it are pinned.
@@ -231,7 +261,9 @@ class _Interpreter:
             raise NotInterpreted(operation.type)
         return [tf.zeros((), tensor.dtype) for tensor in operation.outputs], False
 
-    def _values(self, operation, inputs, pins):
+    def _values(
+        self, operation: tf.Operation, inputs: Sequence[tf.Tensor], pins: Mapping[str, tf.Tensor]
+    ) -> list[tf.Tensor]:
         if operation.type == "Const":
             return [constant_of(operation)]
         pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
@@ -242,7 +274,7 @@ class _Interpreter:
         outputs = private.run(operation.type, attributes_of(operation), inputs, len(operation.outputs))
         return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)]
 
-    def _value_of(self, graph, tensor, known):
+    def _value_of(self, graph: tf.Graph, tensor: tf.Tensor, known: dict[str, int]) -> tf.Tensor:
         """The value of a tensor in a graph that was run; its operation is run now if the outputs did not need it."""
         if tensor.name not in known:
             operation = tensor.op
@@ -253,7 +285,7 @@ class _Interpreter:
             )
         return self._trace.values[known[tensor.name]]
 
-    def _evaluate(self, graph, arguments):
+    def _evaluate(self, graph: tf.Graph, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run a graph without leaving nodes behind: for a custom gradient. `arguments` are tensors."""
         trace = self._trace
         mark = len(trace.nodes)

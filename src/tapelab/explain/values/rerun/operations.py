@@ -57,7 +57,7 @@ def attributes_of(operation: tf.Operation) -> tuple[Any, ...]:
     )
 
 
-def _attribute(value, kind):
+def _attribute(value: Any, kind: str) -> Any:
     field = value.WhichOneof("value")
     if field == "shape":
         return None if value.shape.unknown_rank else [size.size for size in value.shape.dim]
@@ -68,7 +68,7 @@ def _attribute(value, kind):
     return None if field is None else getattr(value, field)
 
 
-def _list_attribute(value, kind):
+def _list_attribute(value: Any, kind: str) -> list[Any]:
     if kind == "list(shape)":
         return [_attribute(type(value)(shape=shape), "shape") for shape in value.list.shape]
     field = {"list(string)": "s", "list(int)": "i", "list(float)": "f", "list(bool)": "b", "list(type)": "type"}[kind]
@@ -90,7 +90,7 @@ def custom_gradient(
     if not has_custom_gradient(operation):
         return None
 
-    def backward(*upstream):
+    def backward(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
         graph, captured, positions = private.inside_custom_gradient(operation, upstream)
         found = evaluate(graph, [*(one for one in upstream if one is not None), *map(value_of, captured)])
         return [None if position is None else found[position] for position in positions]
