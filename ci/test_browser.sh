@@ -21,5 +21,6 @@ if ! cmp --silent tests/browser/requirements.txt "$home/requirements.txt"; then
     .venv/bin/uv pip install --quiet --python "$home/bin/python" --requirement tests/browser/requirements.txt
     cp tests/browser/requirements.txt "$home/requirements.txt"
 fi
-# Each file's tests are a group and stay in one process, which builds its site or starts its JupyterLab once.
-exec "$home/bin/python" -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/browser "$@"
+# Each file's tests stay in one process, which builds its site or starts its JupyterLab once. (xdist 3.8 overlooks the
+# groups of `--dist loadgroup` with pytest 9.2: both processes made everything.)
+exec "$home/bin/python" -m pytest -p no:cacheprovider -n 2 --dist loadfile tests/browser "$@"
