@@ -99,17 +99,24 @@ def _truth(functions, points):
     """For each point the rows' derivatives, or None where the program has no value. A row may be of many points."""
     number, rows, n = points.shape
     if not points.size:
-        return [random_truth.jacobian_and_hessian(functions.program, each) for each in points]
+        return [_derivatives(functions.program, each) for each in points]
     bits, places = np.unique(points.reshape(-1, n).view(np.int64), axis=0, return_inverse=True)  # -0.0 is not 0.0
     found = _of_rows(functions.program, bits.view(np.float64))
     return [_together([found[place] for place in own]) for own in places.reshape(number, rows)]
 
 
+def _derivatives(program, x):
+    """Of all rows together, or None where the program has no value: a singular matrix, or no rows where it needs one."""
+    try:
+        return random_truth.jacobian_and_hessian(program, x)
+    except tf.errors.InvalidArgumentError:
+        return None
+
+
 def _of_rows(program, x):
     """For each row its derivatives, or None where the program has no value: then it has none for all together."""
-    try:
-        found = random_truth.jacobian_and_hessian(program, x)
-    except tf.errors.InvalidArgumentError:
+    found = _derivatives(program, x)
+    if found is None:
         return [None] if len(x) == 1 else [row for half in np.array_split(x, 2) for row in _of_rows(program, half)]
     return [[random_truth.Derivative(*[part[[row]] for part in each]) for each in found] for row in range(len(x))]
 

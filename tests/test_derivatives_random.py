@@ -195,6 +195,8 @@ def test_where_a_program_has_no_value_it_is_not_judged_there_and_is_elsewhere():
     points = (((1.0, 1.0, 1.0, 1.0),), ((2.0, 1.0, 1.0, 3.0),))
     inverse = task(["inv"], points[0], "gradient", "graph")._replace(points=points)
     assert random_judge.judged(inverse) == {"not judged: no value": 1, "right": 1}
+    no_rows = task(["mirrored"], points[0], "gradient", "graph")._replace(points=((),))
+    assert random_judge.judged(no_rows) == {"not judged: no value": 1}
 
 
 def test_one_program_is_traced_once_for_all_points(monkeypatch):
