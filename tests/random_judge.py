@@ -106,7 +106,7 @@ def _truth(functions, points):
 
 
 def _derivatives(program, x):
-    """Of all rows together, or None where the program has no value: a singular matrix, or no rows where it needs one."""
+    """Of all rows together, or None where the program has no value: a singular matrix, or no rows."""
     try:
         return random_truth.jacobian_and_hessian(program, x)
     except tf.errors.InvalidArgumentError:
