@@ -36,11 +36,19 @@ def _differentiable(a: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def pinv(a: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            x = _differentiable(a, value)
+            # Of this graph, and so in reach of the second gradient's, as tensors of the forward graph are not.
+            matrix = tf.identity(a)
+            x = _differentiable(matrix, tf.identity(value))
             through = -tf.matmul(x, tf.matmul(upstream, x, adjoint_b=True), adjoint_a=True)
             rows = tf.matmul(upstream, tf.matmul(x, x, adjoint_b=True), adjoint_a=True)
             columns = tf.matmul(tf.matmul(x, x, adjoint_a=True), upstream, adjoint_b=True)
-            return through + rows - tf.matmul(a, tf.matmul(x, rows)) + columns - tf.matmul(tf.matmul(columns, x), a)
+            return (
+                through
+                + rows
+                - tf.matmul(matrix, tf.matmul(x, rows))
+                + columns
+                - tf.matmul(tf.matmul(columns, x), matrix)
+            )
 
         return tf.identity(value), gradient
 
