@@ -611,9 +611,9 @@ exercises.gap.reveal("the full matrix" if enough("full", 3) > of_ensembles else 
 assert enough("full", 3) > of_ensembles
 assert enough("full", 3) >= max(enough(name, 3) for name in rivals)
 assert enough("full", 3) > max(hindsight)
-assert enough("full", 3) >= 0.7 * curves
+assert enough("full", 3) >= 0.5 * curves
 assert enough("ensemble, 5 × cost", 3) <= 0.6 * curves
-assert np.median(ways["full"][:, 3]) > 0.97
+assert np.median(ways["full"][:, 3]) > 0.85
 assert min(np.median(ways[name][:, 2]) for name in rivals) < np.median(ways["full"][:, 2]) - 0.02
 for name in ("no error bar", "ensemble, same cost", "ensemble, 5 × cost"):
     assert ways[name][:, 3].min() < 0.6
@@ -630,9 +630,9 @@ for other, k in ((5, 9), (8, 8)):  # the seeds that the text names
     assert score(there["gap"][1], *predict(five[strongest], full, there["gap"][0]))[1] < 0.2
 
 # %% [markdown]
-# The full matrix. In the gap the noise alone is far too sure of itself. So are the ensembles on some curves: five networks from different starts can agree on a wrong curve, and five times the cost does not cure that. Nor would a better choice: in the gap itself, where nobody can choose, the best $\delta$ and rate for an ensemble still hold 90 % on fewer curves than the full matrix.
+# The full matrix. In the gap the noise alone is far too sure of itself. So are the ensembles on some curves: five networks from different starts can agree on a wrong curve, and five times the cost does not cure that. Nor would a better choice: in the gap itself, where nobody can choose, the best $\delta$ and rate for an ensemble still hold 90 % on fewer curves than the full matrix. With seeds 0 to 9 that is eight to ten of the ten curves for the full matrix, three to six for the ensemble of the same cost, none to three for five times the cost; with seed 17 it is five, four and two.
 #
-# The full matrix pays for it with caution: on most curves its 95 % intervals hold nearly everything, which is too much, and its median likelihood is not the best. Nor is a network the best tool for 60 points on a line: a Gaussian process with a smooth kernel, its length and height chosen by its own evidence, had a mean negative log-likelihood of $-0.2$ to $-0.4$ in the gap in the median, and held 90 % on six to ten of ten curves (tried with seeds 0 to 9, without a search for the best kernel). And the full matrix is not safe. The figure shows the curve on which the noise alone is worst. With `seed = 5` or `seed = 8` one of the ten curves is low where it is seen: there the evidence takes the strongest of the five priors, and the full matrix holds about a tenth of the measurements. Its intervals come from a prior on weights, and nobody asked that prior whether your curves look like that. **An error bar in a gap is mostly the prior's opinion**; the data speak at its edges.
+# The full matrix pays for it with caution: on most curves its 95 % intervals hold nearly everything, which is too much (not with seed 17), and its median likelihood is not the best. Nor is a network the best tool for 60 points on a line: a Gaussian process with a smooth kernel, its length and height chosen by its own evidence, had a mean negative log-likelihood of $-0.2$ to $-0.4$ in the gap in the median, and held 90 % on six to ten of ten curves (tried with seeds 0 to 9, without a search for the best kernel). And the full matrix is not safe. The figure shows the curve on which the noise alone is worst. With `seed = 5` or `seed = 8` one of the ten curves is low where it is seen: there the evidence takes the strongest of the five priors, and the full matrix holds about a tenth of the measurements. Its intervals come from a prior on weights, and nobody asked that prior whether your curves look like that. **An error bar in a gap is mostly the prior's opinion**; the data speak at its edges.
 
 # %% [markdown]
 # ## 5. Where it is wrong
