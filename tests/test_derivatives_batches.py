@@ -33,6 +33,7 @@ def numerical_blocks(f, x):
     return np.stack([numerical_jacobian(lambda row: f(tf.constant(row[np.newaxis]))[0], example) for example in x])
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("chunk_size", [None, 4])
 def test_blocks_agree_with_central_differences(mode, chunk_size):
@@ -75,6 +76,7 @@ def the_last_two_meet(x):
     return tf.concat([x[:-2], x[-2:-1] * (1 + 3e-2 * x[-1:]), x[-1:]], axis=0)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(
     ("f", "first", "count"),
@@ -143,6 +145,7 @@ def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
     )
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "f",
     [
@@ -224,7 +227,7 @@ def no_loop_over_examples(monkeypatch):
     monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
 def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
@@ -396,7 +399,7 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -437,7 +440,7 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -500,7 +503,7 @@ NOISY = {
 }
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""
@@ -547,6 +550,7 @@ def test_a_function_that_changes_the_weights_is_refused_in_one_pass(options):
         (clipped_gradient if options else per_example_norms)(losses, wrt=w, **options)(tf.ones([2, 2]))
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])
 @pytest.mark.parametrize("compile", ["auto", "eager"])
 @pytest.mark.parametrize("graph", ["traced", "not traced"])

@@ -118,6 +118,7 @@ def test_eagerly_examples_go_one_by_one():
 SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
@@ -160,6 +161,7 @@ def test_cancelling_cotangents_lose_no_digits():
 IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize("channels", [3, 60])
 def test_convolutions(padding, channels):
@@ -184,6 +186,7 @@ def test_a_filter_that_is_used_twice():
         check(losses, [kernel], images)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_depthwise_convolutions(padding, stride, copies):
@@ -196,6 +199,7 @@ def test_depthwise_convolutions(padding, stride, copies):
     check(losses, [kernel, bias], IMAGES)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
 @pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
 def test_transposed_convolutions(padding, size, channels):
@@ -208,6 +212,7 @@ def test_transposed_convolutions(padding, size, channels):
     check(losses, [kernel, bias], IMAGES)
 
 
+@pytest.mark.thorough
 def test_keras_convolutions_and_attention():
     tf.keras.utils.set_random_seed(0)
     layers, double = tf.keras.layers, {"dtype": "float64"}
@@ -259,6 +264,7 @@ def test_other_layers_in_chunks():
     in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
@@ -387,6 +393,7 @@ def test_a_variable_without_a_rule_goes_example_by_example():
 SCALE = variable(3, 3)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -478,6 +485,7 @@ def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -498,6 +506,7 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
 # Coupled examples.
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     "f",
     [

@@ -66,14 +66,14 @@ def require(f, x, gradient, second, compile):
             np.testing.assert_allclose(along, second.sum(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("name", KINKS)
 def test_at_the_kink(name, compile):
     require(*KINKS[name], compile)
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", KINKS)
 def test_in_a_function_that_was_traced_before(name):
     f, x, gradient, second = KINKS[name]
@@ -222,6 +222,7 @@ CUT = {
 }
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", CUT)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 def test_fourier_transforms_that_cut_off(name, compile):

@@ -59,6 +59,7 @@ def test_every_elementwise_operation_agrees_with_central_differences():
         np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("kind", sorted(linear_in(EACH) & RULES.keys()))
 def test_what_is_linear_in_each_of_two_factors(kind):
     arguments = CALLS[kind]
@@ -310,6 +311,7 @@ NOT_BY_CHUNKS = {
 GENERATOR_ROWS = np.arange(20.0).reshape(4, 5)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", NOT_BY_CHUNKS)
 def test_chunks_of_examples_are_refused_where_they_would_differ(name):
     with pytest.raises(ValueError, match=r"it is not proved that the results for . of the 4 examples"):

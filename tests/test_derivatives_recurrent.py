@@ -74,6 +74,7 @@ PARTS = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("kind", PARTS)
 def test_clipped_sums_of_parts_of_a_variable_take_one_backward_pass(kind):
     w = tf.Variable([0.5, -1.0, 2.0, 3.0])

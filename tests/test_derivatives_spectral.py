@@ -95,7 +95,7 @@ def at(point, dtype="float64"):
 # What is differentiated is compiled once and held, and called at each of the points.
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradient_of_a_function_of_a_matrix(name, way):
@@ -240,6 +240,7 @@ def pinv(x):
     return tf.linalg.pinv(x)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("f", [pinv, pinv_by_svd])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (4, 2)])
 def test_pseudoinverse(f, shape):
@@ -260,7 +261,7 @@ def test_pseudoinverse(f, shape):
             near(hvp(each)(tf.constant(x), vector=tf.constant(v)), differences(along, x), 1e-7)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("full", [False, True])
 def test_polar_factor_that_is_not_square(shape, full):
@@ -287,6 +288,7 @@ def complex_polar(x):
     return tf.matmul(left, right, adjoint_b=True)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("point", [np.eye(3) + 0j, np.diag([2.0, 2.0, 3.0]) + 0j, 3 * np.eye(3) + W + 1j * E])
 @pytest.mark.parametrize("f", [hermitian_root, complex_polar])
 def test_complex_matrices(f, point):
@@ -417,6 +419,7 @@ def test_the_rest_is_as_in_tensorflow():
         near(value_and_gradient(f, compile="graph")(x)[1], by_tape.gradient(f, x), 1e-10)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize(
     ("f", "trace"),

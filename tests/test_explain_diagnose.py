@@ -269,6 +269,7 @@ class Handed(tf.keras.Model):
 MANY = tf.data.Dataset.from_tensors((X.astype("float32"), Y.astype("float32"), Y, Y, Y))
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize(
     "data", [(X,), ([X, X],), (X, Y), (X, Y, np.ones(16)), ({"a": X, "b": X},), (MANY,)], ids=lambda data: len(data)
 )

@@ -279,6 +279,7 @@ def in_mixed_precision(make):
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("kind", POISON)
 def test_a_nan_in_the_input_is_found_in_its_step_row_and_feature(kind):
     make, given, options = POISON[kind]

@@ -44,6 +44,7 @@ LINE = np.array([0.3, -1.1, 0.8])
 NOISE = np.array([1.0, -2.0, 0.5, 1.5, -1.0, 0.0, 2.0, -1.5, 0.25]) / 10
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize(
     ("name", "start"),
     [*[(name, start) for name in ("Misra1a", "MGH09", "Thurber") for start in (0, 1)], ("BoxBOD", 1), ("MGH10", 1)],
@@ -357,6 +358,7 @@ def test_what_the_jacobian_tells_of_the_end(name):
     assert levenberg_marquardt(lambda: tf.exp(x - 3), wrt=x, iterations=1).stands == ""  # not converged
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [0.0, [0.0], [[0.0, 1.0]]])
 def test_a_scalar_residual(dtype, value):

@@ -138,6 +138,7 @@ def rosenbrock_residuals(x):
     return lambda: tf.stack([1 - x[0], 10 * (x[1] - x[0] ** 2)])
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
 @pytest.mark.parametrize(
     ("method", "module", "of"),
@@ -361,6 +362,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.thorough(keep=9)
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_what_a_point_of_small_gradient_is(method, name):
@@ -403,6 +405,7 @@ def without_a_second_derivative(x):
     return f(tf.identity(x))
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     "f",
     [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
