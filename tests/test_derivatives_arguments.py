@@ -147,6 +147,7 @@ def model():
     return tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="out")(hidden))
 
 
+@pytest.mark.thorough
 def test_keras_variables_in_every_transformation(model):
     x = tf.constant([[0.1, 0.2, 0.3], [0.5, -0.5, 1.0]])
     variables = model.trainable_variables

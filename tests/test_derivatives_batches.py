@@ -92,6 +92,7 @@ def test_coupled_examples_are_found_and_named(f, first, count, dtype):
 SCALES = np.array([1e4, 1.0, 1.0, 1.0, 1e4])
 
 
+@pytest.mark.thorough
 def test_coupling_in_one_small_element_is_found():
     """Relative to the size of the whole block it is nothing; relative to its own element it is a tenth."""
 
@@ -132,6 +133,7 @@ def test_rounding_in_a_deep_network_is_not_taken_for_coupling(depth, normalise):
     assert batch_jacobian(f, compile="eager")(x).shape == (32, 24, 24)
 
 
+@pytest.mark.thorough
 def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
     whole = jacobian(batch_norm)(X)
     options = {"check_independence": False, "compile": "graph"}
@@ -202,6 +204,7 @@ IMAGES = GENERATOR.standard_normal((5, 6, 6, 1)).astype(np.float32)
 LABELS = np.array([0, 2, 1, 1, 0])
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("reduced", "size"), [(True, None), (False, 2)])
 def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, size):
     def loss(x, y):
@@ -227,7 +230,7 @@ def no_loop_over_examples(monkeypatch):
     monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
 def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
@@ -244,6 +247,7 @@ def test_filter_gradients_of_each_example(no_loop_over_examples, padding, stride
         np.testing.assert_allclose(gradient, wanted, atol=1e-7)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_filters_that_work_in_groups(no_loop_over_examples, compile):
     """TensorFlow's converter gives wrong rows here, and many CPUs have no kernel for the gradient."""
@@ -300,6 +304,7 @@ def test_a_loss_for_each_output_is_not_taken_for_one_for_each_example():
 EXAMPLES = GENERATOR.standard_normal((5, 4)).astype(np.float32) + 2
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("layer", "options"),
     [
@@ -468,7 +473,7 @@ def test_a_batch_that_becomes_coupled_is_seen_at_its_call():
         held(1000 * EXAMPLES)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["losses", "their mean", "a loop"])
 def test_no_example_and_one_example(name):
     f, _ = INDEPENDENT[name]
@@ -477,6 +482,7 @@ def test_no_example_and_one_example(name):
     np.testing.assert_allclose(one, one_by_one(f)[:1], atol=1e-6)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("derivative", [per_example_gradients, per_example_norms])
 @pytest.mark.parametrize("count", [1, 5])
 def test_batch_normalisation_in_training_mode_is_refused(derivative, count):
@@ -521,6 +527,7 @@ def test_batch_jacobian_in_bfloat16():
         batch_jacobian(lambda x: x * tf.reduce_sum(x), compile="graph")(tf.ones([3, 2], tf.bfloat16))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "tf.function"])
 def test_a_function_that_changes_the_weights_is_refused_example_by_example(compile, wrap):

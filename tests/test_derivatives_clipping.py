@@ -133,6 +133,7 @@ def test_sequences(columns, transposed, flat):
     check(losses, [w, b], SEQUENCES)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("size", [6, 40])
 def test_a_variable_that_is_used_twice_has_cross_terms(size):
     w, b = variable(size, size), variable(size)
@@ -174,6 +175,7 @@ def test_convolutions(padding, channels):
     check(losses, [kernel, bias], IMAGES)
 
 
+@pytest.mark.thorough
 def test_a_filter_that_is_used_twice():
     for channels in (1, 30):
         kernel = variable(3, 3, channels, channels)
@@ -252,6 +254,7 @@ def test_a_batch_in_chunks():
     np.testing.assert_allclose(found[1], norms, rtol=1e-13)
 
 
+@pytest.mark.thorough
 def test_other_layers_in_chunks():
     kernel, up, table = variable(3, 2, 2, 2), variable(2, 2, 3, 4), variable(6, 3)
 
@@ -299,6 +302,7 @@ def deep(layers, batch=512):
     return compute.plan(x), tf.function(compute, autograph=False).get_concrete_function(x).graph
 
 
+@pytest.mark.thorough
 def test_a_pass_that_holds_little_more_than_a_gradient_takes_the_whole_batch():
     assert deep(2)[0].chunk == 512
     assert deep(8)[0].chunk == 256
@@ -479,6 +483,7 @@ def crossed(rows):
     return tf.linalg.cross(rows[:, :3], tf.sin(rows[:, 1:4]))
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X)
@@ -602,14 +607,20 @@ def test_without_the_private_captures_examples_go_one_by_one(monkeypatch):
     check(cross_entropy, [W1], X, LABELS, way="reverse mode, examples, vectorised", warned=True)
 
 
-def test_losses_in_functions_of_tensorflow_take_one_pass():
-    hidden = tf.function(lambda x: tf.tanh(x @ W1 + B1))
-    losses = {"whole": lambda x: tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2}
-    losses["in a function"] = tf.function(losses["whole"])
-    losses["a layer"] = lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2
-    for f in losses.values():
-        check(f, [W1, B1, W2], X)
-        check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
+def whole(x):
+    return tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2
+
+
+@tf.function
+def hidden(x):
+    return tf.tanh(x @ W1 + B1)
+
+
+@pytest.mark.thorough(keep=1)
+@pytest.mark.parametrize("f", [tf.function(whole), whole, lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2])
+def test_losses_in_functions_of_tensorflow_take_one_pass(f):
+    check(f, [W1, B1, W2], X)
+    check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
 @pytest.mark.parametrize("compile", ["graph", "eager"])

@@ -109,7 +109,7 @@ def test_a_held_derivative_is_that_of_the_function_as_it_is_now(world, name, com
         before = factor
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_an_optimiser_minimises_the_function_as_it_is_now(world, method, held):

@@ -88,7 +88,7 @@ def slopes(f, x):
     return numerical_jacobian(lambda x: f(tf.constant(x)), np.asarray(x, np.float64))
 
 
-@pytest.mark.thorough(keep=12)
+@pytest.mark.thorough(keep=8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MISSED)
 def test_what_the_gradient_misses_is_named_with_operation_line_and_cure(name, dtype):

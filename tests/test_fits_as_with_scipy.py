@@ -35,7 +35,7 @@ def fitted(objective, y, start=START, **options):
     return levenberg_marquardt(objective, y, iterations=500, **options)
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("bounds", [WIDE, TIGHT, CORNER], ids=["wide", "tight", "corner"])
 @pytest.mark.parametrize(
     ("loss", "f_scale"), [("linear", 1.0), ("soft_l1", 0.01), ("soft_l1", 0.1), ("huber", 0.01), ("huber", 0.1)]
@@ -171,6 +171,7 @@ def test_bounded_linear_problems_from_every_corner(start, damping):
     assert all(((point >= 0) & (point <= 2)).all() for point in seen)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_bounds_nested_as_the_variables(dtype):
     parameters = {"b": tf.Variable([[0.5, 0.5]], dtype=dtype), "a": tf.Variable(0.2, dtype=dtype)}
