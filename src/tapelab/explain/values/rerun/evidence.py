@@ -137,6 +137,17 @@ class Evidence:
         return sum(float(np.sum(array(new.get(key, self.trace.values[key])), dtype=np.float64)) for key in
                    self.replay.targets)  # fmt: skip
 
+    def target_is_kinked(self) -> bool:
+        """Whether the target changes by as much for each step as for half of it, along a direction, as beside a kink."""
+        value = self.array(self.source)
+        direction = np.random.default_rng(0).uniform(0.5, 1.0, value.shape) * (1.0 + np.abs(value))
+        here = sum(float(np.sum(self.array(key), dtype=np.float64)) for key in self.replay.targets)
+        try:
+            slopes = [abs(self.target_moved(step * direction) - here) / step for step in (0.02, 0.01)]
+        except ValueError:
+            return False
+        return bool(np.isfinite(slopes).all() and slopes[1] > 0.8 * slopes[0])
+
     def _rerun(self, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
         """Run the log again with another value for the source: key → the new value of all that depends on it.
 
