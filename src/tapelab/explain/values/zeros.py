@@ -92,7 +92,7 @@ def _shrunk_away(evidence: Evidence, node: Node, position: int) -> Story:
 
 
 def _constant_or_stationary(evidence: Evidence, node: Node, position: int, code: str) -> str:
-    """Whether a node at which contributions add up to zero is at a stationary point of the target, by moving the source.
+    """Which of the two a target is at whose contributions add up to zero at a node: the source is moved.
 
     A zero may come of rounding beside a kink, where the target is steep to both sides: that is neither.
     """

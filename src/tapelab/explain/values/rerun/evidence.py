@@ -138,7 +138,10 @@ class Evidence:
                    self.replay.targets)  # fmt: skip
 
     def target_is_kinked(self) -> bool:
-        """Whether the target changes by as much for each step as for half of it, along a direction, as beside a kink."""
+        """Whether half a step along a direction changes the target by half as much, as beside a kink.
+
+        Where the target is stationary and smooth, it changes it by a quarter or less.
+        """
         value = self.array(self.source)
         direction = np.random.default_rng(0).uniform(0.5, 1.0, value.shape) * (1.0 + np.abs(value))
         here = sum(float(np.sum(self.array(key), dtype=np.float64)) for key in self.replay.targets)
