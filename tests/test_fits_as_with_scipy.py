@@ -184,34 +184,11 @@ def test_bounds_nested_as_the_variables(dtype):
     np.testing.assert_array_equal(parameters["b"][0, 0], np.asarray(0.1, dtype))
 
 
-B = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64)
-BAD = {
-    "sigma of another length": ({"sigma": [1.0, 2.0]}, ValueError, r"sigma has shape \(2,\); .*each residual, \(4,\)"),
-    "a covariance matrix": ({"sigma": np.eye(4)}, ValueError, r"shape \(4, 4\).*triangular_solve\(L, r\)"),
-    "sigma of zero": ({"sigma": [1.0, 0.0, 1.0, 1.0]}, ValueError, "sigma holds 0.0; expected a positive number"),
-    "sigma of NaN": ({"sigma": np.nan}, ValueError, "sigma holds nan"),
-    "sigma of words": ({"sigma": "small"}, TypeError, "sigma is 'small'; expected"),
-    "sigma for absolute_sigma": ({"absolute_sigma": np.ones(4)}, TypeError, "expected True or False.*are sigma"),
-    "absolute and robust": ({"absolute_sigma": True, "loss": "huber"}, ValueError, "Leave out one of the two"),
-    "an unknown loss": ({"loss": "cauchy"}, ValueError, "'cauchy'; expected one of 'linear', 'soft_l1', 'huber'"),
-    "a scale of zero": ({"loss": "huber", "f_scale": 0.0}, ValueError, "f_scale is 0.0; expected a positive"),
-    "a scale of nothing": ({"f_scale": 0.1}, ValueError, "f_scale is 0.1 with loss='linear'"),
-    "no pair": ({"bounds": 3.0}, TypeError, r"bounds is 3.0; expected a pair \(lower, upper\)"),
-    "the wrong way round": ({"bounds": (5, [9, 1, 9])}, ValueError, "element 1 .* lower bound is 5 and the upper 1"),
-    "lower and upper the same": ({"bounds": (5, 5)}, ValueError, "element 0 .* lower bound is 5 and the upper 5"),
-    "a bound of NaN": ({"bounds": (np.nan, 1)}, ValueError, "lower bound is nan"),
-    "a start outside": ({"bounds": (0, [9, 9, 2])}, ValueError, "element 2 .* starts at 3, outside the bounds 0 and 2"),
-    "bounds of another shape": ({"bounds": ([0, 0], 9)}, ValueError, r"the lower one is \[0, 0\].*of shape \(3,\)"),
-    "bounds of another nest": ({"bounds": (0, {"b": 9})}, ValueError, "the upper one is {'b': 9}"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input(name):
-    options, kind, told = BAD[name]
-    with pytest.raises(kind, match=told):
-        levenberg_marquardt(lambda: tf.concat([B, B[:1]], 0), wrt=B, **options)
-    np.testing.assert_array_equal(B, [1, 2, 3])
+def test_what_is_refused_leaves_the_variables_alone():
+    b = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64)
+    with pytest.raises(ValueError, match="starts at 3, outside the bounds 0 and 2"):
+        levenberg_marquardt(lambda: tf.concat([b, b[:1]], 0), wrt=b, bounds=(0, [9, 9, 2]))
+    np.testing.assert_array_equal(b, [1, 2, 3])
 
 
 def test_no_covariance_where_all_are_outliers():

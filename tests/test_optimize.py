@@ -5,7 +5,7 @@ import sys
 from itertools import pairwise
 
 from tapelab import data
-from tapelab.derivatives import MemoryLimitError, SingularMatrixError, hessian, value_and_gradient
+from tapelab.derivatives import SingularMatrixError, hessian, value_and_gradient
 from tapelab.optimize import (
     Objective,
     conjugate_gradient_direction,
@@ -241,37 +241,6 @@ def test_how_it_was_compiled_is_told(method):
     assert report.plan.compiled == "eager"
     w.assign([3.0, 3.0])
     assert method(Objective(f, wrt=w, compile="graph"), iterations=1).plan.compiled == "graph"
-    with pytest.raises(ValueError, match="compile is 'fast'"):
-        method(f, wrt=w, compile="fast")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_what_an_objective_was_made_with_is_not_given_again(method):
-    w = tf.Variable(np.zeros(2))
-    objective = Objective(lambda: tf.reduce_sum(w**2), wrt=w)
-    for option in ({"wrt": w}, {"compile": "graph"}):
-        with pytest.raises(
-            TypeError, match=rf"{next(iter(option))} is given with <Objective <lambda>>, which was made"
-        ):
-            method(objective, **option)
-    with pytest.raises(TypeError, match="wrt is None; expected the variables"):
-        method(objective.f)
-    if method in (newton, levenberg_marquardt):
-        with pytest.raises(TypeError, match="memory_limit is given"):
-            method(objective, memory_limit=10**6)
-    with pytest.raises(TypeError, match="takes a function"):
-        method(3.0, wrt=w)
-
-
-@pytest.mark.parametrize("method", [newton, levenberg_marquardt])
-def test_an_objectives_memory_limit(method):
-    w = tf.Variable(np.zeros(20))
-
-    def f():
-        return w - 1 if method is levenberg_marquardt else tf.reduce_sum((w - 1) ** 2)
-
-    with pytest.raises(MemoryLimitError):
-        method(Objective(f, wrt=w, memory_limit=1000))
 
 
 class Bar:
@@ -445,14 +414,6 @@ def test_where_the_gradient_is_not_small_nothing_is_computed(method):
     assert not report.converged
     assert report.standing is None
     assert str(report).endswith("all 2 iterations used")
-
-
-@pytest.mark.parametrize("probes", [-1, True, 1.5])
-@pytest.mark.parametrize("method", [newton_cg, lbfgs])
-def test_probes_are_a_number(method, probes):
-    x = tf.Variable([0.0])
-    with pytest.raises(ValueError, match=f"probes is {probes}"):
-        method(lambda: tf.reduce_sum(x**2), wrt=x, probes=probes)
 
 
 def test_rounding_is_no_curvature():
