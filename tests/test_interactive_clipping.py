@@ -81,10 +81,6 @@ def test_it_is_drawn_at_both_ends_of_every_control(values):
     clipped = drawn_with(values["way"], values["limit"], values["second"])
     assert f"{clipping.turn(true, clipped):.1f}°" in turned.get_title()
     assert f"{clipping.norm(clipped):.1f} of {clipping.norm(true):.1f}" in length.get_title()
-    for ax in figure.axes:
-        assert ax.get_title()
-        assert ax.get_xlabel()
-        assert ax.get_ylabel()
     for ax, parts in ((first, (true[0], clipped[0])), (second, (true[1], clipped[1]))):
         for x, y in parts:
             assert ax.get_xlim()[0] <= x <= ax.get_xlim()[1]

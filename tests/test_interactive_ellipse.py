@@ -64,9 +64,6 @@ def test_the_title_counts_and_every_end_is_drawn():
         share = 100 * _inside(values["noise"])
         assert left.get_title() == f"noise {values['noise']:.3f}: {share:.1f} % inside the ellipsoid"
         assert "of predicted" in right.get_title()
-        for ax in (left, right):
-            assert ax.get_xlabel()
-            assert ax.get_ylabel()
         inside, outside, _ = (text.get_text() for text in left.get_legend().get_texts())
         assert int(inside.split()[-1]) + int(outside.split()[-1]) == 1000
 

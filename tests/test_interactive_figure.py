@@ -9,7 +9,21 @@ import pytest
 MODULES = (clipping, edge, ellipse, modes, paths, saddle)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def each(modules):
+    return pytest.mark.parametrize("module", modules, ids=lambda module: module.__name__.rpartition(".")[2])
+
+
+@each(MODULES)
+def test_at_every_end_what_has_axes_is_labelled(module):
+    shown = module.figure()
+    for values in shown.ends():
+        axes = [ax for ax in shown.still(**values).axes if ax.axison]
+        assert any(ax.get_title() for ax in axes)
+        assert all(ax.get_ylabel() for ax in axes)
+        assert module is edge or all(ax.get_xlabel() for ax in axes)  # its panels share the axis of the lowest one
+
+
+@each(MODULES)
 def test_each_control_redraws_at_its_ends_and_an_error_while_drawing_reaches_the_caller(module, monkeypatch):
     one, drawn, shown = module.figure(), [], []
     monkeypatch.setattr("tapelab.interactive.figure.display", shown.append)

@@ -39,14 +39,6 @@ def test_the_masses_hang_at_the_ends_of_rods_of_length_one():
     np.testing.assert_allclose(np.hypot(np.diff(x), np.diff(y)), 1.0)
 
 
-def test_other_shapes_are_refused_by_name():
-    times, growth, double, single = runs()
-    with pytest.raises(ValueError, match=r"growth has shape \(4000,\); expected \(4001,\)"):
-        horizon.figure(times, growth[1:], double, single)
-    with pytest.raises(ValueError, match=r"single has shape \(4001, 2\)"):
-        horizon.figure(times, growth, double, single[:, :2])
-
-
 def test_the_time_starts_where_the_runs_part_and_the_difference_at_that_of_float32():
     start = horizon.figure(*runs()).start()
     assert start == {"time": pytest.approx(7 * np.log(10) / RATE, abs=0.1), "power": -7}

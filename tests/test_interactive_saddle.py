@@ -82,15 +82,10 @@ def test_at_the_saddle_nothing_moves():
     assert taken["gradient"].verdict() == taken["raw Newton"].verdict() == "stays: the gradient is zero"
 
 
-def test_every_end_is_drawn_with_titles_labels_and_verdicts():
+def test_every_end_is_drawn_with_its_verdicts():
     shown = saddle.figure()
     for values in shown.ends():
         still = shown.still(**values)
-        plane, along = still.axes
-        for ax in (plane, along):
-            assert ax.get_title()
-            assert ax.get_xlabel()
-            assert ax.get_ylabel()
         texts = [text.get_text() for text in still.legends[0].get_texts()]
         taken = saddle.steps([values["x"], values["y"]], values["damping"])
         assert texts == ["start", "minimum", "saddle", *(f"{name}: {step.verdict()}" for name, step in taken.items())]

@@ -44,22 +44,3 @@ def test_any_other_name_is_refused_as_python_does():
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         exec("from tapelab.derivatives import nothing", {})
     exec("from tapelab.derivatives import *", {})
-
-
-@pytest.mark.parametrize(
-    ("call", "meant"),
-    [
-        (lambda: derivatives.hessian(square, [W]), "hessian(f, wrt=…)"),
-        (lambda: derivatives.hessian(square, W), "hessian(f, wrt=…)"),
-        (lambda: derivatives.ggnvp(square, square, {"w": W}), "ggnvp(model, loss, wrt=…)"),
-        (lambda: derivatives.jacobian(square, (0, 1)), "jacobian(f, argnums=(0, 1))"),
-        (lambda: derivatives.hessian(square, tf.ones(2)), "hessian(f)(…)"),
-        (lambda: derivatives.jvp(square, (tf.ones(2),), (tf.ones(2),)), "jvp(f)(…)"),
-        (lambda: derivatives.laplacian(square, [W]), "laplacian(f)(…)"),
-        (lambda: derivatives.taylor(square, 2, 0), "taylor(f, order, argnums=0)"),
-    ],
-)
-def test_what_is_given_by_position_is_told_its_keyword(call, meant):
-    with pytest.raises(TypeError) as raised:
-        call()
-    assert str(raised.value).endswith(meant)
