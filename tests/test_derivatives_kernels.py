@@ -8,6 +8,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from operation_calls import INDEXED, OPERATIONS, indexed
 
 Z = np.array([0.3, -1.1, 0.8, 0.7, 0.4, -0.9])  # three real parts, three imaginary ones
 
@@ -227,6 +228,23 @@ def test_a_constant_index_in_range_costs_no_check_and_stays_with_xla():
         graph = tf.function(lambda x, index=index: tf.gather(x, index)).get_concrete_function(Z).graph
         with graph.as_default():
             assert (out_of_range(graph) is None) == known
+
+
+@pytest.mark.parametrize("kind", [kind for kind in INDEXED if OPERATIONS[kind].family != "scattering"])
+def test_the_range_of_an_index_is_that_beyond_which_a_cpu_raises(kind):
+    @tf.function(jit_compile=True)  # which raises nothing itself
+    def leaves(at):
+        indexed(kind, at)
+        return out_of_range(tf.compat.v1.get_default_graph())
+
+    for at in range(-2, 7):
+        try:
+            with tf.device("CPU:0"):
+                indexed(kind, at)
+        except tf.errors.InvalidArgumentError:
+            assert leaves(tf.constant(at)), at
+        else:
+            assert not leaves(tf.constant(at)), at
 
 
 def test_examples_that_gather_across_the_batch_do_not_get_the_nearest_index():

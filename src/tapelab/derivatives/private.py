@@ -186,11 +186,11 @@ def operations_run() -> Iterator[set[str]]:
     def note(
         name: str | bytes, inputs: Any, attributes: Any, outputs: Any, op_name: Any = None, graph: Any = None
     ) -> None:
-        name = tf.compat.as_str(name)  # bytes where a graph is built
-        if name not in found:
-            found.add(name)
-            if context.context().has_function(name):
-                for node in context.get_function_def(name).node_def:
+        called = tf.compat.as_str(name)  # bytes where a graph is built
+        if called not in found:
+            found.add(called)
+            if context.context().has_function(called):
+                for node in context.get_function_def(called).node_def:
                     note(node.op, None, None, None)
                     for attribute in node.attr.values():
                         if attribute.func.name:

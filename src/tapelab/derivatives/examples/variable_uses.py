@@ -115,7 +115,7 @@ class Uses:
         for tensor in begun:
             examples.begin(tensor)
         for op in self._operations:
-            examples.follow(op)
+            examples.meet(op)
         return examples
 
     def _from_one_state(self) -> list[tf.Tensor]:

@@ -153,15 +153,8 @@ class Compiler:
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
-            if xla and (why := blind_to_faults(concrete.graph)):
-                if self._compile == "auto":
-                    raise WrongKernelError(why)
-                problem.note(why)
-            if xla and (why := problem.facts.unchecked_index):
-                if self._compile == "auto":
-                    raise WrongKernelError(why)
-                problem.doubts.append(why)
             if xla:
+                self._tell_of_faults(problem, concrete.graph)
                 Compiler.all_programs += 1
                 self._programs += 1
             run = direct_call(concrete)
@@ -183,6 +176,15 @@ class Compiler:
             return Entry(
                 problem, plan, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
+
+    def _tell_of_faults(self, problem: Problem, graph: tf.Graph) -> None:
+        """Leave XLA where TensorFlow may raise and XLA would not; who chose it is told in the plan, or warned."""
+        found = (blind_to_faults(graph), problem.note), (problem.facts.unchecked_index, problem.doubts.append)
+        for why, tell in found:
+            if why and self._compile == "auto":
+                raise WrongKernelError(why)
+            if why:
+                tell(why)
 
     def _warn_of_doubts(self, problem: Problem) -> None:
         doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
@@ -53,6 +53,7 @@ class _Sparse(Recipe):
     memory_limit: int | None
     mode_names = {"columns": "forward", "rows": "reverse", "symmetric": "reverse over reverse"}  # noqa: RUF012
     checked, compared = "", ""  # by which product the matrix is checked, and its name
+    streams: ClassVar[int]  # how often as much memory as the function's largest tensor a product takes
 
     def __post_init__(self) -> None:
         require_one_of(FORMATS, format=self.format)
@@ -73,16 +74,20 @@ class _Sparse(Recipe):
         """Return a function from a vector to its product with the matrix, from the side that has colours."""
         raise NotImplementedError
 
+    def structured(self, problem: Problem, rows: list) -> Any:
+        """Return rows of blocks in the structure of what the function returned and of the sources."""
+        raise NotImplementedError
+
     def plan(self, problem: Problem) -> SparsePlan:
         self.require(problem)
         limit = current_limit(self.memory_limit)
         heights, widths = self.heights(problem), problem.source_sizes
         pattern = self._pattern(problem, sum(heights), sum(widths), limit)
         colouring = self.colour(problem, pattern.matrix)
-        blocks = ([sum(heights)], [sum(widths)], problem.source_dtypes[:1])
-        if not self.packed:
-            blocks = (heights, widths, problem.source_dtypes)
-        problem.layout = Layout(pattern.matrix, colouring, *blocks)
+        if self.packed:
+            problem.layout = Layout(pattern.matrix, colouring, [sum(heights)], [sum(widths)], problem.source_dtypes[:1])
+        else:
+            problem.layout = Layout(pattern.matrix, colouring, heights, widths, problem.source_dtypes)
         if self.check_pattern and not problem.repeatable:
             problem.note("not compared with a product: the function draws random numbers or changes variables")
         chunk, needed = rows_at_once(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tapelab.derivatives.wrong.rules import RULES, Met
 from tapelab.graphs.flow import Walk
-from tapelab.graphs.operations import WRONG
+from tapelab.graphs.operations import WRONG, of_family, with_fact
+from tapelab.graphs.operations.operation import OUTSIDE
 from tapelab.graphs.program import function_body, place
 from tapelab.process.tensorflow import tf
 
@@ -27,9 +28,9 @@ class Needs(IntEnum):
     AT_POINTS = 5  # all of them at such a point
 
 
-_OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
+_OPAQUE = of_family(OUTSIDE) - with_fact("leaves")  # what these call is no function of TensorFlow's
 # Through these nothing is differentiated, and that is what they are for.
-_ENDS = {"OnesLike", "StopGradient", "ZerosLike"}
+_ENDS = with_fact("flat") & (with_fact("passes") | with_fact("valueless"))
 
 
 class Gaps(NamedTuple):
@@ -66,7 +67,7 @@ def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
 class _Finder(Walk[bool]):
     """Follows what depends on the sources, and collects what is wrong on the way."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.found = Gaps({}, {})
         self._callers: tuple[tf.Operation, ...] = ()
 
@@ -98,7 +99,7 @@ class _Finder(Walk[bool]):
         finally:
             self._callers = callers
 
-    def joined(self, several: Sequence[bool]) -> bool:
+    def joined(self, op: tf.Operation, several: Sequence[bool]) -> bool:
         return any(several)
 
     def step(self, op: tf.Operation, known: list[bool]) -> list[bool]:

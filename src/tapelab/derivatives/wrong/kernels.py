@@ -6,19 +6,16 @@ is computed there. Who chooses XLA gets what raises no error there, and a note i
 
 import fnmatch
 from collections.abc import Mapping
+from typing import Any
 
 from tapelab.derivatives.wrong.gaps import operations_of
-from tapelab.graphs.operations import KERNELS
+from tapelab.graphs.operations import KERNELS, known
+from tapelab.graphs.operations.operation import SCATTERING
 from tapelab.graphs.program import nodes_of, place
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-# Operations that read or write at an index, which is that input. Each of the second kind has one of the first for a
-# gradient.
-_READING = {"GatherNd": 1, "GatherV2": 1, "ResourceGather": 1, "ReverseSequence": 1, "TensorListGetItem": 1}
-_WRITING = {"ScatterNd": 0} | {f"TensorScatter{how}": 1 for how in ("Add", "Max", "Min", "Sub", "Update")}
-_SEGMENTS = {f"UnsortedSegment{how}": 1 for how in ("Max", "Min", "Prod", "Sum")}
 _IN_RANGE = {"ArgMax", "ArgMin", "Range", "Shape", "TopKV2"}  # what these give is taken for a right index
 
 
@@ -45,11 +42,11 @@ def blind_to_faults(graph: tf.Graph) -> str | None:
 def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
     """Return whether an index is out of range, in a graph that is being traced; None if none can be.
 
-    There TensorFlow raises on a CPU, and XLA takes the nearest index. Loops, branches and functions that the graph
-    calls are not looked into: see `unchecked_index`.
+    There TensorFlow raises on a CPU, and XLA takes the nearest index. What writes at an index is passed over: its
+    gradient reads there. Loops, branches and functions that the graph calls are not looked into: see `unchecked_index`.
     """
-    indexed = {op: op.inputs[_READING[op.type]] for op in graph.get_operations() if op.type in _READING}
-    found = [_leaves(index, _sizes(op)) for op, index in indexed.items() if _may_leave(op, index)]
+    reading = [op for op in graph.get_operations() if known(op.type).family != SCATTERING and _may_leave(op)]
+    found = [_leaves(_index(op), _sizes(op)) for op in reading]
     return tf.reduce_any(found) if found else None
 
 
@@ -58,50 +55,57 @@ def unchecked_index(graph: tf.Graph) -> str | None:
 
     In loops the elements of a `tf.TensorArray` are read one after the other: they are not looked at.
     """
-    places = _READING | _WRITING | _SEGMENTS
     for op in operations_of(graph):
-        if op.graph is graph or op.type not in places or op.type == "TensorListGetItem":
-            continue
-        if _may_leave(op, op.inputs[places[op.type]]):
+        if op.graph is not graph and op.type != "TensorListGetItem" and _may_leave(op):
             return f"XLA does not see an index out of range in a loop, branch or function, such as in {place(op)}"
     return None
 
 
-def _may_leave(op: tf.Operation, index: tf.Tensor) -> bool:
-    """Whether an operation's index may be out of range, as far as the graph shows."""
-    values, sizes = tf.get_static_value(index), _known_sizes(op)
+def _index(op: tf.Operation) -> tf.Tensor | None:
+    number = known(op.type).at
+    return None if number is None else op.inputs[number]
+
+
+def _may_leave(op: tf.Operation) -> bool:
+    """Whether an operation has an index, and it may be out of range, as far as the graph shows."""
+    if (index := _index(op)) is None:
+        return False
+    values, sizes = tf.get_static_value(index), _sizes(op, in_numbers=True)
     if values is None or sizes is None:
         return _is_given(index)
-    return bool(np.any(values >= sizes) or (op.type not in _SEGMENTS and np.any(values < 0)))
+    return bool(np.any(values >= sizes) or (not known(op.type).has("drops") and np.any(values < 0)))
 
 
-def _known_sizes(op: tf.Operation) -> np.ndarray | None:
-    """The sizes of the axes that an operation's indices are of, where the graph shows them."""
-    if op.type == "ScatterNd" or op.type in _SEGMENTS:
-        return tf.get_static_value(op.inputs[2])
-    shape = op.inputs[0].shape
-    if not shape.is_fully_defined() or op.type in ("ResourceGather", "TensorListGetItem"):
-        return None
+def _sizes(op: tf.Operation, *, in_numbers: bool = False) -> Any:
+    """The sizes of the axes that an operation's indices are of: a tensor, in a graph that is being traced.
+
+    Args:
+        in_numbers: whether to return numbers, or None where the graph does not show them.
+    """
+    read = tf.get_static_value if in_numbers else tf.identity
+    if op.type == "ScatterNd" or known(op.type).has("drops"):
+        return read(op.inputs[2])
+    shape = _static_shape(op.inputs[0]) if in_numbers else _shape(op.inputs[0])
+    if shape is None or op.type == "TensorListGetItem":
+        return shape
     if op.type == "ReverseSequence":
-        return np.array(shape[op.get_attr("seq_dim")] + 1)  # of lengths
-    if op.type == "GatherV2":
-        axis = tf.get_static_value(op.inputs[2])
-        return None if axis is None else np.array(shape)[axis]
-    return np.array(shape)[: op.inputs[1].shape[-1]]
+        return shape[op.get_attr("seq_dim")] + 1  # of lengths
+    if op.type not in ("GatherV2", "ResourceGather"):
+        return shape[: op.inputs[1].shape[-1]]
+    axis = read(op.inputs[2]) if op.type == "GatherV2" else 0
+    return None if axis is None else shape[axis]
 
 
-def _sizes(op: tf.Operation) -> tf.Tensor:
-    """The sizes of the axes that an operation's indices are of."""
-    if (known := _known_sizes(op)) is not None:
-        return tf.constant(known)
-    if op.type == "ResourceGather":
-        return tf.raw_ops.VariableShape(input=op.inputs[0])[0]
-    if op.type == "TensorListGetItem":
-        return tf.raw_ops.TensorListLength(input_handle=op.inputs[0])
-    shape = tf.shape(op.inputs[0])
-    if op.type == "ReverseSequence":
-        return shape[op.get_attr("seq_dim")] + 1
-    return shape[op.inputs[2]] if op.type == "GatherV2" else shape[: op.inputs[1].shape[-1]]
+def _static_shape(tensor: tf.Tensor) -> np.ndarray | None:
+    is_handle = tensor.dtype in (tf.resource, tf.variant)
+    return None if is_handle or not tensor.shape.is_fully_defined() else np.array(tensor.shape)
+
+
+def _shape(tensor: tf.Tensor) -> tf.Tensor:
+    """The shape of a tensor, or of a variable; the length of a list."""
+    if tensor.dtype == tf.variant:
+        return tf.raw_ops.TensorListLength(input_handle=tensor)
+    return tf.raw_ops.VariableShape(input=tensor) if tensor.dtype == tf.resource else tf.shape(tensor)
 
 
 def _leaves(index: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
