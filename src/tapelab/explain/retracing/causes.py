@@ -7,10 +7,9 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
-
-import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +40,7 @@ class RetracingCause:
 _SHOWN = 5
 
 
-def causes_of(
-    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.FunctionTrace], since: int = 0
-) -> list[RetracingCause]:
+def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0) -> list[RetracingCause]:
     """Return why a function has more than one trace.
 
     Args:
@@ -181,7 +178,7 @@ def _text_of_list(trace: FunctionTrace, path: str) -> str:
 
 
 def _cause(
-    function: tf.types.experimental.PolymorphicFunction,
+    function: Function,
     name: str,
     path: str,
     code: str,

@@ -7,6 +7,8 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing.callables import Function
+from tapelab.explain.retracing.traces import FunctionTrace, Leaf
 
 import tensorflow as tf
 
@@ -16,7 +18,7 @@ def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
     return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
 
 
-def _passed(function: tf.types.experimental.PolymorphicFunction, call: ast.Call | None, path: str) -> ast.expr | None:
+def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | None:
     """Return the part of a call, as an `ast.expr`, that is an argument or holds it; None where it is not known."""
     if call is None or not path:
         return None
@@ -36,15 +38,13 @@ def _top(path: str) -> str:
     return path.split("[")[0].split(".")[0]
 
 
-def expression_of(function: tf.types.experimental.PolymorphicFunction, call: ast.Call | None, path: str) -> str | None:
+def expression_of(function: Function, call: ast.Call | None, path: str) -> str | None:
     """The learner's source of an argument in the call, or None."""
     found = _passed(function, call, path)
     return ast.unparse(found) + path[len(_top(path)) :] if found is not None else None
 
 
-def _call_with(
-    function: tf.types.experimental.PolymorphicFunction, trace: traces.FunctionTrace, path: str, wrapping: str
-) -> str:
+def _call_with(function: Function, trace: FunctionTrace, path: str, wrapping: str) -> str:
     """The call's source with an argument, or a part of one, replaced: `wrapping` is its new source, {} the old one."""
     name, found = callables.name_of(function), _passed(function, trace.call, path)
     if found is None:
@@ -85,12 +85,12 @@ def _part(expression: ast.expr | None, steps: Sequence[Any], wrapping: str) -> t
 
 
 def fix_of(
-    function: tf.types.experimental.PolymorphicFunction,
+    function: Function,
     name: str,
     path: str,
     code: str,
     numbers: Sequence[int],
-    found: Sequence[traces.FunctionTrace],
+    found: Sequence[FunctionTrace],
 ) -> str:
     """Return what to write against one cause, as code; empty where nothing is to be mended.
 
@@ -131,12 +131,7 @@ def fix_of(
     return RETRACED[code].fix.format(name=name, path=path)
 
 
-def _fix_of_shape(
-    function: tf.types.experimental.PolymorphicFunction,
-    path: str,
-    leaves: Sequence[traces.Leaf],
-    found: Sequence[traces.FunctionTrace],
-) -> str:
+def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf], found: Sequence[FunctionTrace]) -> str:
     shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
     is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
     if traces.compiled_by_xla(function):
@@ -151,9 +146,7 @@ def _fix_of_shape(
     return "\n".join(lines)
 
 
-def _signature(
-    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.FunctionTrace]
-) -> str | None:
+def _signature(function: Function, found: Sequence[FunctionTrace]) -> str | None:
     """The source of an input signature that fits all traces, or None where the arguments are not tensors alone.
 
     Parameters at the end that always have their default may be left out of it.
@@ -177,5 +170,5 @@ def _signature(
     return ", ".join(specs) if all(path.isidentifier() for path in paths) else None
 
 
-def _is_value(leaf: traces.Leaf, value: Any) -> bool:
+def _is_value(leaf: Leaf, value: Any) -> bool:
     return leaf.kind == "value" and leaf.value is value
