@@ -14,7 +14,7 @@ of a model that fits (Kunstner et al., "Limitations of the empirical Fisher appr
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Unpack
 
@@ -28,7 +28,7 @@ from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 # What a recipe does with the outputs on their way from the model to the loss.
 _between: ContextVar[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None] = ContextVar("between", default=None)
@@ -222,7 +222,7 @@ class _GaussNewton(OnePass):
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
 
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         if not problem.facts.traceable:
             _require_seam(problem, tensors)
         vector = problem.vector(tensors)
@@ -243,14 +243,14 @@ class _GaussNewton(OnePass):
         product = dense_gradient(tape, outputs, sources, curvature)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
 
-    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def value(self, problem: Problem, outputs: Tensors) -> Any:
         return outputs[-1]  # the loss
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         return outputs[0] if self.packed else problem.structured(outputs)
 
 
-def _require_seam(problem: Problem, tensors: Sequence[tf.Tensor]) -> None:
+def _require_seam(problem: Problem, tensors: Tensors) -> None:
     """Raise unless the loss depends on the outputs, and on the variables through them alone."""
     sources = problem.sources(tensors)
     seen: list[tf.Tensor] = []

@@ -16,7 +16,7 @@ from tapelab.derivatives.examples.variable_uses import (
     Use,
     form_of,
 )
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 class Factors(NamedTuple):
@@ -98,9 +98,7 @@ def in_turn(compute: Sequence[Callable[[], tf.Tensor]], order: Sequence[int]) ->
     return [found[index] for index in range(len(compute))]
 
 
-def contribution(
-    uses: Sequence[Use], cotangents: Sequence[tf.Tensor], batch: int, dtype: tf.DType
-) -> Factors | Built | Rows:
+def contribution(uses: Sequence[Use], cotangents: Tensors, batch: int, dtype: tf.DType) -> Factors | Built | Rows:
     """Hold the gradients of one variable.
 
     Args:

@@ -4,12 +4,12 @@ The graph alone is looked at: whether a call comes to a point at which a derivat
 runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tapelab.graphs.operations import known, with_fact
 from tapelab.graphs.operations.operation import MOVING
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Met(NamedTuple):
     reached: set
     within: set[tf.Operation]
 
-    def used(self, tensors: Sequence[tf.Tensor]) -> bool:
+    def used(self, tensors: Tensors) -> bool:
         """Whether the results are computed from one of these tensors."""
         return any(not self.within.isdisjoint(tensor.consumers()) for tensor in tensors)
 
