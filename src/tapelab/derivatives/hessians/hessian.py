@@ -144,38 +144,59 @@ def note_given_gradients(problem: Problem) -> None:
         problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
 
 
-class _HVP(OnePass):
-    name = "hvp"
-    label = mode = "reverse over reverse"
+class SecondOrderProduct(OnePass):
+    """A product of a matrix of second derivatives with a vector, both packed if asked. Subclasses have `product`.
+
+    Attributes:
+        slow: how operations start with which XLA gains nothing, see `costs`.
+    """
+
     vector = "vector"
+    slow: tuple[str, ...]
 
     def __init__(self, packed: bool):
         self.packed = packed
 
     def check(self, problem: Problem) -> None:
-        require_scalar(problem)
         require_second_order(problem)
-        note_given_gradients(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem: Problem) -> bool:
-        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.facts.operations)
+        return not any(operation.startswith(self.slow) for operation in problem.facts.operations)
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         if self.packed:
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
 
+    def product(self, problem: Problem, tensors: Tensors, vector: Tensors) -> list[tf.Tensor]:
+        """Return the product, like the sources."""
+        raise NotImplementedError
+
     def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         vector = problem.vector(tensors)
-        if self.packed:
-            vector = split(vector[0], problem.source_shapes)
-        product = hessian_products(problem, tensors)(vector)
-        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+        if not self.packed:
+            return self.product(problem, tensors, vector)
+        product = self.product(problem, tensors, split(vector[0], problem.source_shapes))
+        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)]
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:
         return outputs[0] if self.packed else problem.structured(outputs)
+
+
+class _HVP(SecondOrderProduct):
+    name = "hvp"
+    label = mode = "reverse over reverse"
+    slow = costs.SLOW_HVP
+
+    def check(self, problem: Problem) -> None:
+        require_scalar(problem)
+        super().check(problem)
+        note_given_gradients(problem)
+
+    def product(self, problem: Problem, tensors: Tensors, vector: Tensors) -> list[tf.Tensor]:
+        return hessian_products(problem, tensors)(vector)
 
 
 @dataclass(frozen=True)

@@ -84,43 +84,35 @@ def _part(expression: ast.expr | None, steps: Sequence[Any], wrapping: str) -> t
     return (None, "") if expression is None else (expression, wrapping.format(ast.unparse(expression)))
 
 
-def fix_of(
-    function: Function,
-    name: str,
-    path: str,
-    code: str,
-    numbers: Sequence[int],
-    found: Sequence[FunctionTrace],
-) -> str:
+def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[FunctionTrace]) -> str:
     """Return what to write against one cause, as code; empty where nothing is to be mended.
 
     Args:
         function: the ``tf.function``.
-        name: what it is called.
         path: the place in the arguments.
         code: of the cause.
-        numbers: of the traces that it brought.
+        last: the number of the last trace that it brought.
         found: all traces.
     """
-    last = found[numbers[-1]]
-    leaves = [trace.leaves[path] for trace in found[: numbers[-1] + 1] if path in trace.leaves]
+    name, latest = callables.name_of(function), found[last]
+    leaves = [trace.leaves[path] for trace in found[: last + 1] if path in trace.leaves]
     if code == "shape":
         return _fix_of_shape(function, path, leaves, found)
     if code == "dtype":
-        return _call_with(function, last, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
+        return _call_with(function, latest, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
     if code == "python_value":
         made = "tf.constant({})"
-        floating = [one.dtype for one in last.leaves.values() if one.dtype is not None and one.dtype.is_floating]
+        floating = [one.dtype for one in latest.leaves.values() if one.dtype is not None and one.dtype.is_floating]
         if floating and all(isinstance(leaf.value, int | float) for leaf in leaves):
             # A Python number takes the dtype of what it meets; a tensor has one of its own.
             made = f"tf.constant({{}}, {floating[0]!r})"
-        fixed = _call_with(function, last, path, made)
+        fixed = _call_with(function, latest, path, made)
         why = f"# if {name} needs it in Python, as a shape or for a Python loop, a trace for each value is the price"
         return f"{fixed}  # a tensor: one trace for all values\n{why}"
     if code == "object" and any("function" in leaf.value for leaf in leaves):
         return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
     if code == "structure" and any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
-        fixed = _call_with(function, last, path, "tf.stack({})")
+        fixed = _call_with(function, latest, path, "tf.stack({})")
         return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
     if code == "kind":
         values = [trace for trace in found if path in trace.leaves and trace.leaves[path].kind == "value"]
