@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.ground.walks import reachable
-from tapelab.explain.values import mechanisms, not_finite
+from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 # Activations that are flat somewhere: from a bound on, or far out.
 RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
+_NEXT_TO_FLAT = 1e-3  # a slope; the gradient of a saturated activation is a thousandth, or less
 _MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
@@ -69,13 +70,39 @@ def all_zero(evidence: Evidence) -> Story:
     if overflow is not None:
         return overflow
     code = mechanisms.of_zero(evidence, node, position)
+    if code == "saturated" and not _is_flat_far_out(evidence, node):
+        return _shrunk_away(evidence, node, position)
     if code in ("constant_output", "at_minimum"):
-        changes = evidence.target_changes()
-        code = code if changes is None else "at_minimum" if changes else "constant_output"
+        code = _constant_or_stationary(evidence, node, position, code)
     if code == "unknown_zero":
         return Story("unexplained", node, node.inputs[position], is_alarm=False, certain=False)
     silenced = _silenced_before(evidence, node, position, code)
     return silenced or Story(code, node, node.inputs[position], is_alarm=code not in BENIGN)
+
+
+def _is_flat_far_out(evidence: Evidence, node: Node) -> bool:
+    """Whether an activation is next to flat at all that it gets; else its slope alone makes no zero."""
+    return node.op in ("Softmax", "LogSoftmax") or np.abs(slopes(evidence.trace, node)).max(initial=0.0) < _NEXT_TO_FLAT
+
+
+def _shrunk_away(evidence: Evidence, node: Node, position: int) -> Story:
+    """What came to a node was too small already: by many steps of one kind, or else the dtype's end is the cause."""
+    story = magnitude.story(evidence, 0.0)
+    return story if story.code == "vanishing" else Story("underflow", node, node.inputs[position])
+
+
+def _constant_or_stationary(evidence: Evidence, node: Node, position: int, code: str) -> str:
+    """Which of the two a target is at whose contributions add up to zero at a node: the source is moved.
+
+    A zero may come of rounding beside a kink, where the target is steep to both sides: that is neither.
+    """
+    changes = evidence.target_changes()
+    if changes is None:
+        return code
+    if changes:
+        return "unknown_zero" if code == "constant_output" and evidence.target_is_kinked() else "at_minimum"
+    shrunk = any(mechanisms.shrunk_to_zero(evidence, key) for key in (node.inputs[position], *node.outputs))
+    return "underflow" if shrunk else "constant_output"
 
 
 def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -> Story | None:
@@ -84,7 +111,7 @@ def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -
     Behind a layer whose units are all dead or saturated, values come from biases alone: they are 0, or the same for
     every example. A node that is flat at such values may be flat by itself too, so the cause is certain at 0 only.
     """
-    if code in ("dead_relu", "at_kink", "saturated"):
+    if code in ("dead_relu", "at_kink", "saturated", "constant_output"):
         keys = [node.inputs[position]]
     elif code in ("zero_input", "zero_weights"):
         others = (key for i, key in enumerate(node.inputs) if i != position)
@@ -152,7 +179,7 @@ def _is_zero(evidence: Evidence, part: tf.Tensor | tf.IndexedSlices, key: int) -
 def _cancelled(evidence: Evidence) -> Story:
     """Contributions add up to zero: because the target is constant, or because it is stationary here."""
     node, changes = _cancelling(evidence), evidence.target_changes()
-    if node is None or changes is None:
+    if node is None or changes is None or (changes and evidence.target_is_kinked()):
         return Story("unexplained", node, node and node.inputs[0], is_alarm=False, certain=False)
     return Story("at_minimum" if changes else "constant_output", node, node.inputs[0], is_alarm=not changes)
 

@@ -137,6 +137,20 @@ class Evidence:
         return sum(float(np.sum(array(new.get(key, self.trace.values[key])), dtype=np.float64)) for key in
                    self.replay.targets)  # fmt: skip
 
+    def target_is_kinked(self) -> bool:
+        """Whether half a step along a direction changes the target by half as much, as beside a kink.
+
+        Where the target is stationary and smooth, it changes it by a quarter or less.
+        """
+        value = self.array(self.source)
+        direction = np.random.default_rng(0).uniform(0.5, 1.0, value.shape) * (1.0 + np.abs(value))
+        here = sum(float(np.sum(self.array(key), dtype=np.float64)) for key in self.replay.targets)
+        try:
+            slopes = [abs(self.target_moved(step * direction) - here) / step for step in (0.02, 0.01)]
+        except ValueError:
+            return False
+        return bool(np.isfinite(slopes).all() and slopes[1] > 0.8 * slopes[0])
+
     def _rerun(self, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
         """Run the log again with another value for the source: key → the new value of all that depends on it.
 
