@@ -76,6 +76,7 @@ def test_a_gradient_that_is_wrong_by_one_percent(found):
         assert results[mode, "forward"].verdict == "right"  # an accumulator differentiates what is inside
 
 
+@pytest.mark.thorough
 def test_a_gradient_that_is_wrong_by_less_than_the_tolerance_is_not_accused(found):
     results = found(planted(lambda x: x**2, lambda x, dy: 2 * (1 + 1e-8) * x * dy))
     assert {results[mode, way].verdict for mode in ("graph", "eager") for way in FIRST} == {"right"}
@@ -95,6 +96,7 @@ def test_only_forward_mode_is_wrong(found):
     assert results["graph", "forward"].error == pytest.approx(0.5, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_only_xla_raises(found):
     def calls_python(x):
         tf.py_function(lambda: None, [], [])
