@@ -49,12 +49,24 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
 
 
+# Two programs that differ in none of these show the same behaviour: with --quick, the first of them is enough.
+KIND = ("code", "symptom", "op", "healthy", "certain", "tried")
+
+
 def pytest_generate_tests(metafunc):
     """A test that takes a `program` is asked with each table of the files of `programs/` that its mark names."""
-    if mark := metafunc.definition.get_closest_marker("programs"):
-        tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in mark.args]
-        named = {name: program for table in tables for name, program in table.items()}
-        metafunc.parametrize("program", named.values(), ids=named)
+    mark = metafunc.definition.get_closest_marker("programs")
+    if not mark:
+        return
+    tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in mark.args]
+    named = {name: program for table in tables for name, program in table.items()}
+    thorough, kinds, asked = metafunc.definition.get_closest_marker("thorough"), set(), []
+    for name, program in named.items():
+        kind = str({key: program[key] for key in KIND if key in program})
+        again = kind in kinds - {"{}"} and not thorough
+        asked.append(pytest.param(program, id=name, marks=pytest.mark.thorough if again else ()))
+        kinds.add(kind)
+    metafunc.parametrize("program", asked)
 
 
 def spread(count, keep):

@@ -404,7 +404,7 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -445,7 +445,7 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]

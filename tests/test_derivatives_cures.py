@@ -124,7 +124,7 @@ def require(name, label, compile, dtype):
     np.testing.assert_allclose(found, wanted, atol=TOLERANCE[dtype] * max(1, np.abs(wanted).max()), err_msg=label)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("name", "compile", "dtype"), MODES)
 def test_families(name, compile, dtype):
     for label in ("gradient", "jvp", "Hessian"):

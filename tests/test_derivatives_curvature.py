@@ -165,6 +165,7 @@ def cubes(z):
     return tf.py_function(lambda z: tf.reduce_sum(z**3), [z], tf.float64)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("known", [True, False])
 def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
     def loss(z):

@@ -179,6 +179,7 @@ def test_a_callback_gets_each_iteration():
     assert len(seen) == 4
 
 
+@pytest.mark.thorough
 def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
     x = tf.Variable([0.0, 1.0], dtype=tf.float64)
 
@@ -204,6 +205,7 @@ def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
 METHODS = (newton, newton_cg, lbfgs, levenberg_marquardt)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_held_objective_is_compiled_once(method):
     calls, w, squares = [], [tf.Variable(np.zeros(2))], method is levenberg_marquardt
@@ -362,7 +364,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_what_a_point_of_small_gradient_is(method, name):
