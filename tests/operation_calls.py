@@ -275,8 +275,10 @@ def indexed(kind, at):
     """Return what an operation with an index gives, a list, where that is this number throughout."""
     if kind == "ResourceGather":
         return [tf.raw_ops.ResourceGather(resource=_TABLE.handle, indices=[at], dtype=X.dtype)]
-    if kind == "TensorListGetItem":
+    if kind.startswith("TensorList"):
         rows = tf.raw_ops.TensorListFromTensor(tensor=X, element_shape=[3])
+        if kind == "TensorListSetItem":
+            return [tf.raw_ops.TensorListSetItem(input_handle=rows, index=at, item=X[0])]
         return [tf.raw_ops.TensorListGetItem(input_handle=rows, index=at, element_shape=[3], element_dtype=X.dtype)]
     raw = getattr(tf.raw_ops, kind)
     name = list(inspect.signature(raw).parameters)[OPERATIONS[kind].at]
