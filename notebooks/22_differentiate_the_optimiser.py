@@ -497,6 +497,7 @@ plt.show()
 #
 # All but the last have one rate for all weights. Adam, the rival from outside, has one for each weight. It ends about five times lower than the best fixed rate, and needs its own rate as well: with 0.003 it ends at 0.12 to 0.13, higher than the sign does from a millionth (the same seeds).
 
+
 # %% tags=["check"]
 # @title Check
 @tf.function(jit_compile=True)
