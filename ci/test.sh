@@ -7,6 +7,8 @@
 #
 # NBVAL=--nbval-lax runs the notebooks without comparing outputs (for a GPU, where last digits differ).
 set -uo pipefail
+# Each of the many processes would compile the package and the tests again.
+unset PYTHONDONTWRITEBYTECODE
 cd "$(dirname "$0")/.." || exit
 python=.venv/bin/python
 quick=--quick

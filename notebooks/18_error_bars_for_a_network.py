@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 21 to read, 4 more to go further, 19 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 21 to read, 5 more to go further, 19 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -404,14 +404,23 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 top = choose(family, x, y)
-assert 0 < top < len(deltas) - 1
 assert residuals[0] == min(residuals)
 assert np.all(np.diff(gammas) < 0)
 lengths = deltas * np.sum(family**2, axis=1)
-crossing = int(np.argmin(gammas > lengths))  # the first at which the weights are too long
-assert np.all(gammas[:crossing] > lengths[:crossing])
-assert np.all(gammas[crossing:] < lengths[crossing:])
-assert top in (crossing - 1, crossing)
+if top < len(deltas) - 1:  # as with the seeds 0 to 9; the text says of another that it is not so
+    assert top > 0
+    crossing = int(np.argmin(gammas > lengths))  # the first at which the weights are too long
+    assert np.all(gammas[:crossing] > lengths[:crossing])
+    assert np.all(gammas[crossing:] < lengths[crossing:])
+    assert top in (crossing - 1, crossing)
+    assert lengths[-1] > 2 * gammas[-1]  # at a minimum for another delta the two differ
+there = [tf.constant(part) for part in measure(0, 23)[1]["train"]]
+stronger = np.array([1.0, 3.0, 10.0, 30.0])
+four = tf.repeat(start(np.random.default_rng(23), 1), 4, axis=0)
+four = train(four, *there, tf.constant(stronger), falling(0.1, 4000)).numpy()
+rising = [evidence(w, *there, delta) for w, delta in zip(four, stronger, strict=True)]
+assert np.argmax(rising) == 1  # the last of the page's five
+assert rising[3] < rising[0]
 early = train(same_start, x, y, tf.constant(deltas), falling(0.1, steps // 10)).numpy()
 assert np.sum(early[top] ** 2) > 1.3 * np.sum(family[top] ** 2)
 
@@ -422,16 +431,17 @@ def left_to_gain(w, delta):
     return g @ np.linalg.solve(laplace(w, x, delta), g) / 2
 
 
-assert left_to_gain(early[top], deltas[top]) > 8
-assert max(left_to_gain(w, delta) for w, delta in zip(family, deltas, strict=True)) < 4
-assert lengths[-1] > 2 * gammas[-1]  # at a minimum for another delta the two differ
+assert left_to_gain(early[top], deltas[top]) > 9.5
+assert max(left_to_gain(w, delta) for w, delta in zip(family, deltas, strict=True)) < 3
 
 # %% [markdown]
 # The residuals are smallest for the smallest $\delta$; a penalty can only cost fit. The evidence has a maximum. A smaller $\delta$ allows weights that would fit quite other data as well, and the determinant charges for that room (*Occam's razor*, in MacKay's words). At the maximum over $\delta$, for a fixed Jacobian, the derivative of the formula vanishes where
 #
 # $$\delta\, \lVert w_* \rVert^2 = \gamma .$$
 #
-# In the table these two columns cross next to the largest evidence. One condition: $w_*$ must be a *minimum*. Stop the training early, and the unknown directions still keep much of the length that the random start gave them; $\delta\lVert w\rVert^2$ is then too large, and the evidence tells of the start. Look at the gradient $g$ of $L$ that is left: $\tfrac12 g^\top H^{-1} g$ is what one more Gauss–Newton step promises to gain. Here it is ten or more after a tenth of the steps, and below four at the end. So two evidences in the table that differ by one are a tie.
+# In the table these two columns cross next to the largest evidence. That was so on 90 of 100 curves (the ten of section 4, with the seeds 0 to 9); on the others they crossed one or two steps before it. On seven of the hundred the largest evidence was that of the strongest prior, $\delta = 3$. With `seed = 23` it is so in this table. A maximum at the end of a range is a reason to try further; for that seed the evidence is smaller again at $\delta = 10$, and at 30 smaller than at 1.
+#
+# One condition: $w_*$ must be a *minimum*. Stop the training early, and the unknown directions still keep much of the length that the random start gave them; $\delta\lVert w\rVert^2$ is then too large, and the evidence tells of the start. Look at the gradient $g$ of $L$ that is left: $\tfrac12 g^\top H^{-1} g$ is what one more Gauss–Newton step promises to gain. With the seeds 0 to 9 it is 10 to 31 after a tenth of the steps, for the $\delta$ with the largest evidence, and below 3 at the end for all five. So two evidences in the table that differ by one are a tie.
 #
 # ### Exercise: MacKay's step (6 min)
 #
@@ -616,7 +626,7 @@ assert enough("ensemble, 5 × cost", 3) <= 0.6 * curves
 assert np.median(ways["full"][:, 3]) > 0.85
 assert min(np.median(ways[name][:, 2]) for name in rivals) < np.median(ways["full"][:, 2]) - 0.02
 for name in ("no error bar", "ensemble, same cost", "ensemble, 5 × cost"):
-    assert ways[name][:, 3].min() < 0.6
+    assert ways[name][:, 3].min() < 0.65
 for other, k in ((5, 9), (8, 8)):  # the seeds that the text names
     _, there = measure(k, other)
     assert np.std(there["train"][1]) < 3 * sigma
@@ -630,7 +640,7 @@ for other, k in ((5, 9), (8, 8)):  # the seeds that the text names
     assert score(there["gap"][1], *predict(five[strongest], full, there["gap"][0]))[1] < 0.2
 
 # %% [markdown]
-# The full matrix. In the gap the noise alone is far too sure of itself. So are the ensembles on some curves: five networks from different starts can agree on a wrong curve, and five times the cost does not cure that. Nor would a better choice: in the gap itself, where nobody can choose, the best $\delta$ and rate for an ensemble still hold 90 % on fewer curves than the full matrix. With seeds 0 to 9 that is eight to ten of the ten curves for the full matrix, three to six for the ensemble of the same cost, none to three for five times the cost; with seed 17 it is five, four and two.
+# The full matrix. In the gap the noise alone is far too sure of itself. So are the ensembles on some curves: five networks from different starts can agree on a wrong curve, and five times the cost does not cure that. On the worst of the ten curves the two ensembles hold 5 to 54 % of the measurements with the seeds 0 to 9. (With seed 23, where fewer curves are hard, it is 62 % for the same cost and 20 % for five times the cost.) Nor would a better choice: in the gap itself, where nobody can choose, the best $\delta$ and rate for an ensemble still hold 90 % on fewer curves than the full matrix. With seeds 0 to 9 that is eight to ten of the ten curves for the full matrix, three to six for the ensemble of the same cost, none to three for five times the cost; with seed 17 it is five, four and two, with seed 23 nine, five and six.
 #
 # The full matrix pays for it with caution: on most curves its 95 % intervals hold nearly everything, which is too much (not with seed 17), and its median likelihood is not the best. Nor is a network the best tool for 60 points on a line: a Gaussian process with a smooth kernel, its length and height chosen by its own evidence, had a mean negative log-likelihood of $-0.2$ to $-0.4$ in the gap in the median, and held 90 % on six to ten of ten curves (tried with seeds 0 to 9, without a search for the best kernel). And the full matrix is not safe. The figure shows the curve on which the noise alone is worst. With `seed = 5` or `seed = 8` one of the ten curves is low where it is seen: there the evidence takes the strongest of the five priors, and the full matrix holds about a tenth of the measurements. Its intervals come from a prior on weights, and nobody asked that prior whether your curves look like that. **An error bar in a gap is mostly the prior's opinion**; the data speak at its edges.
 
@@ -832,6 +842,17 @@ unsure = class_ways["Laplace, δ of training"](digits["test"][0])
 assert unsure.max(axis=1).mean() < np.mean(unsure.argmax(axis=1) == digits["test"][1]) - 0.1
 assert abs(validated[0] / alone[0] - 1) < 0.1
 assert priors[best(laplaces)] in (10.0, 100.0)
+check_spread = {  # the table: minimum and maximum with the seeds 0 to 9
+    "network alone": ((0.217, 0.432), (0.016, 0.061), (0.59, 0.81)),
+    "Laplace, δ of training": ((0.445, 0.788), (0.167, 0.384), (0.32, 0.48)),
+    "Laplace, validated δ": ((0.220, 0.429), (0.017, 0.057), (0.58, 0.80)),
+    "ensemble, same cost": ((0.197, 0.421), (0.012, 0.049), (0.62, 0.75)),
+    "ensemble, 5 × cost": ((0.206, 0.405), (0.014, 0.042), (0.60, 0.79)),
+}
+assert class_table.keys() == check_spread.keys()
+for check_name, check_bounds in check_spread.items():
+    for check_value, (check_least, check_most) in zip(class_table[check_name], check_bounds, strict=True):
+        assert check_least - 0.006 < check_value < check_most + 0.006, check_name
 almost_alone = class_score(by_laplace(1e6)(digits["test"][0]), digits["test"][1])[0]
 assert abs(almost_alone / alone[0] - 1) < 1e-2
 assert alone[2] > 0.5
@@ -840,6 +861,18 @@ for confidence in (validated[2], same_cost[2], five_times[2]):
 
 # %% [markdown]
 # Worse, and its calibration error is several times as large: it is much less sure than it is right. (The **expected calibration error** sorts the predictions by their confidence, and compares the mean confidence of each bin with the share that is right.) For examples that the network is sure of, $\Lambda_n$ is nearly zero: flat curvature, nothing known, says the parabola. The cross-entropy is flat on one side only. A change of the logits that turned the answer round would cost much, and the parabola does not see that far.
+#
+# With the seeds 0 to 9, each of which leaves out two kinds of digits and draws other starts (minimum, median, maximum; cost in gradients of the loss, for one $\delta$ and one learning rate):
+#
+# | way | how it is chosen, on 300 validation digits | cost | test nll | ECE | confidence on unknown digits |
+# |---|---|---|---|---|---|
+# | network alone | $\delta$, the best of three | 500 | 0.217, 0.333, 0.432 | 0.016, 0.022, 0.061 | 0.59, 0.72, 0.81 |
+# | Laplace, $\delta$ of training | the network's | 500, and the Jacobian | 0.445, 0.512, 0.788 | 0.167, 0.201, 0.384 | 0.32, 0.44, 0.48 |
+# | Laplace, validated $\delta$ | the best of four for the error bar | 500, and the Jacobian | 0.220, 0.333, 0.429 | 0.017, 0.037, 0.057 | 0.58, 0.68, 0.80 |
+# | ensemble, same cost | $\delta$ of three, learning rate of two | 5 × 100 | 0.197, 0.335, 0.421 | 0.012, 0.033, 0.049 | 0.62, 0.71, 0.75 |
+# | ensemble, 5 × cost | $\delta$, the best of three | 5 × 500 | 0.206, 0.335, 0.405 | 0.014, 0.028, 0.042 | 0.60, 0.72, 0.79 |
+#
+# Seed by seed, Laplace with the $\delta$ of training is 1.3 to 3 times above the network in the negative log-likelihood; with the validated one it is 0.97 to 1.06 times the network's.
 #
 # Validation data choose a prior from the strong end of the four, 10 or 100, and Laplace then says nearly what the network says. (A still stronger prior would be the network itself: no width is left.) On digits of a kind that it has never seen the network's mean confidence stays above a half, and neither this Laplace nor the ensembles lower it much. In this problem, then, Laplace brings next to nothing. A likelihood on validation data tells you so before you rely on it.
 

@@ -45,32 +45,50 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "thorough(keep=0): with --quick, only the first so many cases of it are run")
+    config.addinivalue_line("markers", "thorough(keep=0): with --quick, only so many cases of it are run")
     config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
+
+
+# Two programs that differ in none of these show the same behaviour: with --quick, the first of them is enough.
+KIND = ("code", "symptom", "op", "healthy", "certain", "tried")
 
 
 def pytest_generate_tests(metafunc):
     """A test that takes a `program` is asked with each table of the files of `programs/` that its mark names."""
-    if mark := metafunc.definition.get_closest_marker("programs"):
-        tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in mark.args]
-        named = {name: program for table in tables for name, program in table.items()}
-        metafunc.parametrize("program", named.values(), ids=named)
+    mark = metafunc.definition.get_closest_marker("programs")
+    if not mark:
+        return
+    tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in mark.args]
+    named = {name: program for table in tables for name, program in table.items()}
+    thorough, kinds, asked = metafunc.definition.get_closest_marker("thorough"), set(), []
+    for name, program in named.items():
+        kind = str({key: program[key] for key in KIND if key in program})
+        again = kind in kinds - {"{}"} and not thorough
+        asked.append(pytest.param(program, id=name, marks=pytest.mark.thorough if again else ()))
+        kinds.add(kind)
+    metafunc.parametrize("program", asked)
+
+
+def spread(count, keep):
+    """The places of so many among all, from the first to the last: whatever a test is asked with varies in them."""
+    return {round(place * (count - 1) / max(keep - 1, 1)) for place in range(min(keep, count))}
 
 
 def pytest_collection_modifyitems(config, items):
-    """With --quick, leave out the thorough tests, but for the first `keep` cases of each.
+    """With --quick, leave out the thorough tests, but for `keep` cases of each.
 
     What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
     """
     items.sort(key=lambda item: "site" not in item.fixturenames)
     if not config.getoption("--quick"):
         return
-    met, chosen, left = collections.Counter(), [], []
-    for item in items:
+    names = [item.nodeid.split("[")[0] for item in items]
+    cases, met, chosen, left = collections.Counter(names), collections.Counter(), [], []
+    for item, name in zip(items, names, strict=True):
         mark = item.get_closest_marker("thorough")
-        name = item.nodeid.split("[")[0]
+        kept = not mark or met[name] in spread(cases[name], mark.kwargs.get("keep", 0))
+        (chosen if kept else left).append(item)
         met[name] += 1
-        (left if mark and met[name] > mark.kwargs.get("keep", 0) else chosen).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = chosen
 

@@ -76,17 +76,20 @@ def test_a_gradient_that_is_wrong_by_one_percent(found):
         assert results[mode, "forward"].verdict == "right"  # an accumulator differentiates what is inside
 
 
+@pytest.mark.thorough
 def test_a_gradient_that_is_wrong_by_less_than_the_tolerance_is_not_accused(found):
     results = found(planted(lambda x: x**2, lambda x, dy: 2 * (1 + 1e-8) * x * dy))
     assert {results[mode, way].verdict for mode in ("graph", "eager") for way in FIRST} == {"right"}
 
 
+@pytest.mark.thorough
 def test_only_the_second_order_is_wrong(found):
     results = found(planted(lambda x: x**2, lambda x, dy: 2 * tf.stop_gradient(x) * dy))
     assert {results[mode, way].verdict for mode in ("graph", "eager") for way in FIRST} == {"right"}
     assert {results[mode, way].verdict for mode in ("graph", "eager") for way in SECOND} == {"wrong"}
 
 
+@pytest.mark.thorough
 def test_only_forward_mode_is_wrong(found):
     """It differentiates what is inside, half of which is stopped here."""
     results = found(planted(lambda x: x * tf.stop_gradient(x), lambda x, dy: 2 * x * dy), modes=["graph"])
@@ -95,6 +98,7 @@ def test_only_forward_mode_is_wrong(found):
     assert results["graph", "forward"].error == pytest.approx(0.5, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_only_xla_raises(found):
     def calls_python(x):
         tf.py_function(lambda: None, [], [])
@@ -107,6 +111,7 @@ def test_only_xla_raises(found):
     assert all("EagerPyFunc" in f.says for f in raised)
 
 
+@pytest.mark.thorough
 def test_none_and_not_a_number(found):
     results = found(lambda x, y: x * tf.stop_gradient(y), "positive", "positive", modes=["graph"])
     assert results["graph", "reverse"].verdict == "None"

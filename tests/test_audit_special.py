@@ -75,6 +75,7 @@ def test_a_gradient_that_is_off_at_the_point_alone_is_found(measured):
     assert "graph: forward" not in record["found"]  # an accumulator differentiates what is inside
 
 
+@pytest.mark.thorough
 def test_a_second_derivative_that_is_off_at_the_point_alone_is_found(measured):
     slope = planted(lambda x: 2 * x + 1, lambda x, dy: dy * tf.where(x == 0, 0 * x, 0 * x + 2))
     record = measured(planted(lambda x: x * x + x, lambda x, dy: dy * slope(x)), [0.0, 0.7])
@@ -83,12 +84,14 @@ def test_a_second_derivative_that_is_off_at_the_point_alone_is_found(measured):
     assert all(found[f"{mode}: reverse over reverse"] == "wrong" for mode in ("graph", "eager"))
 
 
+@pytest.mark.thorough
 def test_nan_at_the_point_is_not_finite(measured):
     record = measured(lambda x: x + tf.sqrt(x**4), [0.0], same=lambda x: x + x**2)
     assert verdicts(record)["graph: reverse"] == "not finite"
     assert record["truth"] == "closed form"
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize(
     ("call", "derivatives", "said"),
     [
@@ -121,6 +124,7 @@ def test_a_closed_form_of_another_function_is_disputed(measured):
     assert record["disputed"] == "the closed form has other values"
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize(
     ("call", "point", "said"),
     [
@@ -139,12 +143,14 @@ def test_at_a_kink_what_comes_out_is_named(measured, call, point, said):
     assert found["graph: reverse"] == ["named", 0.0, said]
 
 
+@pytest.mark.thorough
 def test_forward_mode_that_differs_at_a_kink_is_named(measured):
     call = planted(tf.nn.relu, lambda x, dy: dy)
     found = measured(call, [0.0], derivatives=0, modes=("graph",))["found"]
     assert found["graph: forward"][2] == "another than in reverse mode"
 
 
+@pytest.mark.thorough
 def test_a_product_that_is_zero_everywhere_is_vacuous(measured, modules):
     """The case that stood here: its product holds 0 · x, and every derivative is 0."""
     call = lambda x: tf.reduce_prod(tf.concat([x, 0 * x[:1]], 0))  # noqa: E731
@@ -183,12 +189,14 @@ def test_perturbations_change_every_element(modules):
     assert judge.vacuous(np.ones(2), 1.0, 1, 0.0, False)  # where the truth is not known
 
 
+@pytest.mark.thorough
 def test_nested_accumulators_disagree_eagerly(measured):
     """TensorFlow's issue 127753; in a graph they do not."""
     record = measured(lambda x: (lambda m: (m * m) * m)(tf.sin(x)), [0.7])
     assert verdicts(record) == {"eager: forward over forward": "wrong"}
 
 
+@pytest.mark.thorough
 def test_the_ways_of_tapelab_are_measured(measured, modules):
     record = measured(lambda x: x * x + x, [0.0, 0.7], modes=("tapelab",))
     assert record["found"] == {}
@@ -253,6 +261,7 @@ def faults(modules):
     return {fault["name"]: fault for fault in modules.upstream.pages.table()["fault"]}
 
 
+@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_program_is_short_and_its_assertion_fails_here(modules, faults, name):
     program = faults[name]["program"].strip()

@@ -67,6 +67,7 @@ def test_papermill_and_kernels_are_forked_or_neither(faulty, request, printed):
     assert printed(folder / "out" / "00_good.ipynb") == "fine 0\n" + expected
 
 
+@pytest.mark.thorough(keep=1)
 def test_each_fault_is_named_with_its_place_and_the_others_finish(faulty, records, printed, kernels):
     folder, status, shown = faulty
     assert status == 1
@@ -91,6 +92,7 @@ def test_each_fault_is_named_with_its_place_and_the_others_finish(faulty, record
     assert kernels() == []
 
 
+@pytest.mark.thorough(keep=1)
 def test_a_failed_notebook_says_itself_which_cells_ran(faulty):
     folder, _, _ = faulty
     for name, last in (("02_raises", "pending"), ("03_killed", None)):

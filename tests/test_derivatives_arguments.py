@@ -108,6 +108,7 @@ def test_results_have_the_structure_shapes_and_dtypes_of_the_sources(structure):
         np.testing.assert_allclose(tf.reshape(block, wanted.shape), wanted, rtol=1e-5)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize(("ins", "outs"), [((), ()), ((), (3,)), ((2,), ()), ((0,), (2,)), ((2,), (0,)), ((0,), (0,))])
 def test_jacobians_of_scalars_and_of_nothing(mode, ins, outs):
@@ -146,6 +147,7 @@ def model():
     return tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="out")(hidden))
 
 
+@pytest.mark.thorough
 def test_keras_variables_in_every_transformation(model):
     x = tf.constant([[0.1, 0.2, 0.3], [0.5, -0.5, 1.0]])
     variables = model.trainable_variables
@@ -288,6 +290,7 @@ def test_sizes_are_told_in_units():
     assert [human(size) for size in (5, 2048, 3 * 2**20, 2**40)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.0 TiB"]
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("chunk_size", [1, 3, 5, 6, 99])
 def test_chunks_change_nothing(chunk_size):
     x = tf.constant(np.linspace(0.0, 1.0, 6))

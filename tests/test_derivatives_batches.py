@@ -33,6 +33,7 @@ def numerical_blocks(f, x):
     return np.stack([numerical_jacobian(lambda row: f(tf.constant(row[np.newaxis]))[0], example) for example in x])
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("chunk_size", [None, 4])
 def test_blocks_agree_with_central_differences(mode, chunk_size):
@@ -75,6 +76,7 @@ def the_last_two_meet(x):
     return tf.concat([x[:-2], x[-2:-1] * (1 + 3e-2 * x[-1:]), x[-1:]], axis=0)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(
     ("f", "first", "count"),
@@ -90,6 +92,7 @@ def test_coupled_examples_are_found_and_named(f, first, count, dtype):
 SCALES = np.array([1e4, 1.0, 1.0, 1.0, 1e4])
 
 
+@pytest.mark.thorough
 def test_coupling_in_one_small_element_is_found():
     """Relative to the size of the whole block it is nothing; relative to its own element it is a tenth."""
 
@@ -130,6 +133,7 @@ def test_rounding_in_a_deep_network_is_not_taken_for_coupling(depth, normalise):
     assert batch_jacobian(f, compile="eager")(x).shape == (32, 24, 24)
 
 
+@pytest.mark.thorough
 def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
     whole = jacobian(batch_norm)(X)
     options = {"check_independence": False, "compile": "graph"}
@@ -143,6 +147,7 @@ def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
     )
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "f",
     [
@@ -199,6 +204,7 @@ IMAGES = GENERATOR.standard_normal((5, 6, 6, 1)).astype(np.float32)
 LABELS = np.array([0, 2, 1, 1, 0])
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("reduced", "size"), [(True, None), (False, 2)])
 def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, size):
     def loss(x, y):
@@ -224,7 +230,7 @@ def no_loop_over_examples(monkeypatch):
     monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
 def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
@@ -241,6 +247,7 @@ def test_filter_gradients_of_each_example(no_loop_over_examples, padding, stride
         np.testing.assert_allclose(gradient, wanted, atol=1e-7)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_filters_that_work_in_groups(no_loop_over_examples, compile):
     """TensorFlow's converter gives wrong rows here, and many CPUs have no kernel for the gradient."""
@@ -297,6 +304,7 @@ def test_a_loss_for_each_output_is_not_taken_for_one_for_each_example():
 EXAMPLES = GENERATOR.standard_normal((5, 4)).astype(np.float32) + 2
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("layer", "options"),
     [
@@ -396,7 +404,7 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -437,7 +445,7 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -465,7 +473,7 @@ def test_a_batch_that_becomes_coupled_is_seen_at_its_call():
         held(1000 * EXAMPLES)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["losses", "their mean", "a loop"])
 def test_no_example_and_one_example(name):
     f, _ = INDEPENDENT[name]
@@ -474,6 +482,7 @@ def test_no_example_and_one_example(name):
     np.testing.assert_allclose(one, one_by_one(f)[:1], atol=1e-6)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("derivative", [per_example_gradients, per_example_norms])
 @pytest.mark.parametrize("count", [1, 5])
 def test_batch_normalisation_in_training_mode_is_refused(derivative, count):
@@ -500,7 +509,7 @@ NOISY = {
 }
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""
@@ -518,6 +527,7 @@ def test_batch_jacobian_in_bfloat16():
         batch_jacobian(lambda x: x * tf.reduce_sum(x), compile="graph")(tf.ones([3, 2], tf.bfloat16))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "tf.function"])
 def test_a_function_that_changes_the_weights_is_refused_example_by_example(compile, wrap):
@@ -547,6 +557,7 @@ def test_a_function_that_changes_the_weights_is_refused_in_one_pass(options):
         (clipped_gradient if options else per_example_norms)(losses, wrt=w, **options)(tf.ones([2, 2]))
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])
 @pytest.mark.parametrize("compile", ["auto", "eager"])
 @pytest.mark.parametrize("graph", ["traced", "not traced"])

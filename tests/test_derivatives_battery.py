@@ -111,6 +111,7 @@ def test_gradient_and_hessian(case):
     np.testing.assert_allclose(hvp(f, packed=True)(*args, vector=vector), tf.linalg.matvec(matrix, vector), atol=1e-12)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["softmax and cross-entropy", "batch normalisation"])
 def test_float32_agrees_with_float64(name):
     f, args = FUNCTIONS[name]

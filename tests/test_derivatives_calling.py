@@ -47,6 +47,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_vector_that_is_missing_or_comes_first_is_told_where_it_belongs(name):
     held, args, vector, written = PRODUCTS[name]
@@ -112,7 +113,7 @@ VALUED = {
 
 @pytest.mark.parametrize("name", VALUED)
 @pytest.mark.parametrize("compile", ["graph", "auto", "eager"])
-@pytest.mark.thorough(keep=20)
+@pytest.mark.thorough(keep=8)
 def test_the_value_comes_first_if_it_is_asked_for_and_changes_nothing(name, compile):
     f, make, arguments, *vector = VALUED[name]
     value, found = make(f, return_value=True, compile=compile, check_finite=True)(*arguments, **dict(*vector))

@@ -118,6 +118,7 @@ def test_eagerly_examples_go_one_by_one():
 SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
@@ -132,6 +133,7 @@ def test_sequences(columns, transposed, flat):
     check(losses, [w, b], SEQUENCES)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("size", [6, 40])
 def test_a_variable_that_is_used_twice_has_cross_terms(size):
     w, b = variable(size, size), variable(size)
@@ -160,6 +162,7 @@ def test_cancelling_cotangents_lose_no_digits():
 IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize("channels", [3, 60])
 def test_convolutions(padding, channels):
@@ -172,6 +175,7 @@ def test_convolutions(padding, channels):
     check(losses, [kernel, bias], IMAGES)
 
 
+@pytest.mark.thorough
 def test_a_filter_that_is_used_twice():
     for channels in (1, 30):
         kernel = variable(3, 3, channels, channels)
@@ -184,6 +188,7 @@ def test_a_filter_that_is_used_twice():
         check(losses, [kernel], images)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_depthwise_convolutions(padding, stride, copies):
@@ -196,6 +201,7 @@ def test_depthwise_convolutions(padding, stride, copies):
     check(losses, [kernel, bias], IMAGES)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
 @pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
 def test_transposed_convolutions(padding, size, channels):
@@ -208,6 +214,7 @@ def test_transposed_convolutions(padding, size, channels):
     check(losses, [kernel, bias], IMAGES)
 
 
+@pytest.mark.thorough
 def test_keras_convolutions_and_attention():
     tf.keras.utils.set_random_seed(0)
     layers, double = tf.keras.layers, {"dtype": "float64"}
@@ -247,6 +254,7 @@ def test_a_batch_in_chunks():
     np.testing.assert_allclose(found[1], norms, rtol=1e-13)
 
 
+@pytest.mark.thorough
 def test_other_layers_in_chunks():
     kernel, up, table = variable(3, 2, 2, 2), variable(2, 2, 3, 4), variable(6, 3)
 
@@ -259,6 +267,7 @@ def test_other_layers_in_chunks():
     in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
@@ -293,6 +302,7 @@ def deep(layers, batch=512):
     return compute.plan(x), tf.function(compute, autograph=False).get_concrete_function(x).graph
 
 
+@pytest.mark.thorough
 def test_a_pass_that_holds_little_more_than_a_gradient_takes_the_whole_batch():
     assert deep(2)[0].chunk == 512
     assert deep(8)[0].chunk == 256
@@ -387,6 +397,7 @@ def test_a_variable_without_a_rule_goes_example_by_example():
 SCALE = variable(3, 3)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -472,12 +483,14 @@ def crossed(rows):
     return tf.linalg.cross(rows[:, :3], tf.sin(rows[:, 1:4]))
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X)
     check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -498,6 +511,7 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
 # Coupled examples.
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     "f",
     [
@@ -593,14 +607,20 @@ def test_without_the_private_captures_examples_go_one_by_one(monkeypatch):
     check(cross_entropy, [W1], X, LABELS, way="reverse mode, examples, vectorised", warned=True)
 
 
-def test_losses_in_functions_of_tensorflow_take_one_pass():
-    hidden = tf.function(lambda x: tf.tanh(x @ W1 + B1))
-    losses = {"whole": lambda x: tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2}
-    losses["in a function"] = tf.function(losses["whole"])
-    losses["a layer"] = lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2
-    for f in losses.values():
-        check(f, [W1, B1, W2], X)
-        check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
+def whole(x):
+    return tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2
+
+
+@tf.function
+def hidden(x):
+    return tf.tanh(x @ W1 + B1)
+
+
+@pytest.mark.thorough(keep=1)
+@pytest.mark.parametrize("f", [tf.function(whole), whole, lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2])
+def test_losses_in_functions_of_tensorflow_take_one_pass(f):
+    check(f, [W1, B1, W2], X)
+    check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
 @pytest.mark.parametrize("compile", ["graph", "eager"])

@@ -124,7 +124,7 @@ def require(name, label, compile, dtype):
     np.testing.assert_allclose(found, wanted, atol=TOLERANCE[dtype] * max(1, np.abs(wanted).max()), err_msg=label)
 
 
-@pytest.mark.thorough(keep=12)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("name", "compile", "dtype"), MODES)
 def test_families(name, compile, dtype):
     for label in ("gradient", "jvp", "Hessian"):
@@ -144,6 +144,7 @@ RIGHT = ["multiply_no_nan", "divide_no_nan", "power 2", "powers of a source", "c
 RIGHT += ["segment_mean, an empty segment"]  # in reverse mode
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in RIGHT])
 def test_tensorflow_is_wrong_there(name):
     """Once it is not, the cure is to go."""
@@ -207,7 +208,7 @@ WITHIN = {
 WHERE = [*itertools.product(WITHIN, ["graph", "eager"]), ("itself", "auto"), ("a function compiled by XLA", "auto")]
 
 
-@pytest.mark.thorough(keep=10)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize(("where", "compile"), WHERE)
 def test_where(where, compile):
     g = WITHIN[where]
@@ -240,6 +241,7 @@ def nested(g):
     return by_tape.gradient(lambda x: by_tape.gradient(g, x), X)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("compile", ["auto", "graph"])
 def test_a_tape_of_the_callers_differentiates_what_ours_returned(compile):
     values, gradients_ = value_and_gradient(f, compile=compile), value_and_gradient(squares, compile=compile)
@@ -253,6 +255,7 @@ def test_a_tape_of_the_callers_differentiates_what_ours_returned(compile):
     np.testing.assert_allclose(inside(tf.constant(X)), 2 * LOG2, rtol=1e-12)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.filterwarnings("ignore:.*what an open tape makes of it")
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 def test_accumulators(compile):
@@ -298,6 +301,7 @@ def test_other_threads_and_later_calls_see_tensorflows_own():
     assert abs(plain(f)).max() == 0
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("hidden", ["gradient_registry", "classes_with_backward_functions", "forward_mode_cache"])
 def test_what_cannot_be_replaced_is_refused(hidden, monkeypatch):
     replaced_gradients._places.cache_clear()
@@ -336,6 +340,7 @@ def test_where_there_is_no_derivative_it_is_zero_as_in_tensorflow():
     np.testing.assert_array_equal(found, [0, 0])
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("shape", [[0], [1], [2, 0], [0, 2]])
 def test_empty_axes(shape):
     x = np.zeros(shape)
@@ -349,6 +354,7 @@ def test_empty_axes(shape):
         assert value_and_gradient(loss, compile="graph")(x)[1].shape == x.shape
 
 
+@pytest.mark.thorough
 def test_a_hessian_by_factors():
     """Of products of four units, two of which are zero: ∂²/∂zᵢ∂zⱼ of z₀z₁z₂z₃ + Σ xlogy(z, 2)² is known."""
     generator = np.random.default_rng(0)
@@ -378,6 +384,7 @@ def determinant_by_permutations(matrix):
     return tf.tensordot(products, np.linalg.det(np.eye(n)[orders]), 1)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("lost", [1, 2], ids=["rank n - 1", "rank n - 2"])
@@ -403,6 +410,7 @@ SMOOTH_FACTORS = {
 }
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", SMOOTH_FACTORS)
 def test_factors_of_a_matrix_whose_last_column_depends_on_the_others(name, compile):

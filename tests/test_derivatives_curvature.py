@@ -51,6 +51,7 @@ def built(loss, y, x=X, f=model):
     return J.T @ H @ J
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
 def test_ggn_is_the_product_of_three_matrices(compile):
     product = ggnvp(model, cross_entropy, wrt=W, packed=True, compile=compile)
@@ -70,6 +71,7 @@ def test_ggn_takes_and_returns_the_variables_structure():
         product(X * np.nan, VALUES, vector=vector)
 
 
+@pytest.mark.thorough
 def test_several_outputs_one_of_them_a_function_of_another():
     def two(x):
         z = model(x)
@@ -95,6 +97,7 @@ def sum_of(each):
     return lambda y, z: tf.reduce_sum(each(y, z))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("distribution", "loss", "y"),
     [
@@ -130,6 +133,7 @@ def test_fisher_is_an_expectation_over_the_models_labels_and_not_over_the_datas(
     assert not np.allclose(product(X, vector=V), empirical @ V.numpy(), atol=0.01)
 
 
+@pytest.mark.thorough
 def test_keras_models_with_normalisation():
     net = tf.keras.Sequential(
         [
@@ -161,6 +165,7 @@ def cubes(z):
     return tf.py_function(lambda z: tf.reduce_sum(z**3), [z], tf.float64)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("known", [True, False])
 def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
     def loss(z):
@@ -223,6 +228,7 @@ def test_each_kind_over_batches_with_a_smaller_last_one(operators, kind):
     np.testing.assert_allclose(pack(found), matrix @ pack(W).numpy(), atol=ATOL)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("kind", MATRICES)
 def test_sums_and_arrays_in_batches(operators, kind):
     def total(y, z):
@@ -296,6 +302,7 @@ def test_scipys_view(operators):
     np.testing.assert_allclose(np.sort(largest), np.linalg.eigvalsh(matrix)[-2:], atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_in_float32():
     w = tf.Variable(tf.ones([3, 2]))
     x = tf.cast(X, tf.float32)
@@ -308,6 +315,7 @@ def test_in_float32():
         A @ np.ones(6)
 
 
+@pytest.mark.thorough
 def test_data_without_labels_and_nested_data():
     pairs = tf.data.Dataset.from_tensor_slices({"x": X, "scale": tf.ones(7, tf.float64)}).batch(4)
     A = CurvatureOperator(
@@ -409,6 +417,7 @@ def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, mon
     np.testing.assert_allclose(A @ V, matrix @ V.numpy(), atol=ATOL)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("convolution", "compiled"), [(False, "xla"), (True, "graph")])
 def test_gauss_newton_products_take_xla_but_for_convolutions(convolution, compiled):
     kernel = tf.Variable(tf.ones((3, 3, 1, 8)) if convolution else tf.ones((16, 64)))

@@ -256,6 +256,7 @@ def test_rows_are_what_they_were(name, monkeypatch):
     assert relative(found, by_rows(f, x, wrt=sources, monkeypatch=monkeypatch)) < 1e-12
 
 
+@pytest.mark.thorough
 def test_a_packed_matrix_is_put_together_from_strips(monkeypatch):
     """Beside the matrix, no tensor is larger than a strip, and each strip waits for the one before it."""
     f = with_activation(tf.tanh)
@@ -302,6 +303,7 @@ def test_blocks_structures_chunks_and_dtypes(monkeypatch):
     assert "by per-example factors" in matrix.plan(x).way
 
 
+@pytest.mark.thorough
 def test_arguments_as_sources(monkeypatch):
     f = lambda parameters, x: squares(forward(x, parameters))  # noqa: E731
     values = [tf.convert_to_tensor(v) for v in SHORT]
@@ -330,6 +332,7 @@ def test_refusals_and_what_newton_takes():
     assert report.value < squares(forward(X, SHORT)).numpy() / 2
 
 
+@pytest.mark.thorough
 def test_random_numbers_go_by_rows():
     f = through(dropout, training=True)
     plan = hessian(f, wrt=SHORT, compile="graph").plan(X)
@@ -352,6 +355,7 @@ IN_FUNCTIONS = {
 }
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", IN_FUNCTIONS)
 def test_functions_of_tensorflow_take_the_same_way_as_plain_ones(name):
     plain = hessian(lambda x: squares(forward(x, SHORT)), wrt=SHORT, compile="graph", packed=True)
@@ -361,6 +365,7 @@ def test_functions_of_tensorflow_take_the_same_way_as_plain_ones(name):
     assert relative(found(X).numpy(), plain(X).numpy()) < 1e-12
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     "f",
     [

@@ -69,6 +69,7 @@ def test_tensorflow_is_wrong_here_and_the_open_form_is_right():
     assert np.trace(tensorflow_hessian(lambda x: entropy(x)[0])) * np.trace(closed) < 0  # even the sign is wrong
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("f", [resized, tf.function(resized)], ids=["resized", "in a function"])
 def test_refused(f):
     def loss(x):
@@ -81,6 +82,7 @@ def test_refused(f):
     value_and_gradient(loss, compile="graph")(X)  # the first derivative is right
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("f", [entropy, tf.function(entropy)], ids=["entropy", "in a function"])
 def test_labels_that_depend_on_what_the_logits_depend_on(f):
     wanted = true_hessian(entropy_in_the_open).reshape(3, 3)
@@ -91,6 +93,7 @@ def test_labels_that_depend_on_what_the_logits_depend_on(f):
     np.testing.assert_allclose(matrix(tf.nest.flatten(found)[0]), wanted, atol=1e-8)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_labels_that_are_data_are_differentiated_as_before(wrap):
     inner = wrap(lambda x, y: tf.nn.softmax_cross_entropy_with_logits(0.9 * y + 0.1 / 3, 2 * x))
@@ -192,7 +195,7 @@ def beside(f):
     return lambda x: tf.reduce_sum(tf.cast(f(x), tf.float64) ** 2) + tf.reduce_sum(x**2)
 
 
-@pytest.mark.thorough(keep=30)
+@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", LACKING)
 def test_what_has_no_derivative_is_refused(name, wrap):
@@ -222,6 +225,7 @@ def test_whichever_derivative_is_asked_for():
         clipped_gradient(lambda x: tf.reduce_sum(f(w)) * x, wrt=[w], max_norm=1.0)(np.ones(2))
 
 
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", [name for name in LACKING if "LSTM" not in name and "bisection" not in name])
 def test_beside_the_function_as_data_it_does_no_harm(name):
     loss = beside(LACKING[name])
@@ -232,6 +236,7 @@ def test_beside_the_function_as_data_it_does_no_harm(name):
 LACKING_NO_RANDOMNESS = [name for name in LACKING if not any(word in name for word in ("random", "shuffle"))]
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", LACKING_NO_RANDOMNESS)
 def test_tensorflow_is_wrong_there(name):
     """Once it is not, the refusal is to go."""
@@ -254,6 +259,7 @@ ONCE = {
 }
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", ONCE)
 def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wrap):
@@ -295,6 +301,7 @@ def branched(f):
     return tf.function(lambda x, y: tf.cond(tf.reduce_sum(x) > -100.0, lambda: f(y), lambda: tf.zeros(3, tf.float64)))
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("wrap", [turned, branched, lambda f: tf.function(lambda x, y: tf.function(f)(y))])
 def test_what_depends_on_the_sources_is_followed_into_functions(wrap):
     inner = wrap(lambda y: tf.one_hot(0, 3, on_value=y[0, 0], off_value=tf.constant(0.5, tf.float64)))
@@ -324,6 +331,7 @@ def test_what_is_stopped_may_be_anything():
     np.testing.assert_allclose(gradient, 2 * X)
 
 
+@pytest.mark.thorough
 def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
     def loss(x):
         return tf.reduce_sum(added(x) ** 2) + tf.reduce_sum(x**2)
@@ -331,6 +339,7 @@ def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
     assert np.abs(tensorflow_hessian(loss) - true_hessian(loss).reshape(3, 3)).max() > 0.1
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_what_is_stitched_once_is_differentiated(wrap):
     whole = wrap(lambda x: tf.dynamic_stitch([[2, 1], [0]], [tf.sin(x[0, :2]), tf.cos(x[0, 2:])]))
@@ -515,6 +524,7 @@ SOLVED["MatrixInverse in a function"] = tf.function(SOLVED["MatrixInverse"])
 REGULAR, SINGULAR = np.array([1.0, 2.0]), np.array([1.0, 0.0])
 
 
+@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("name", SOLVED)
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("first", [REGULAR, SINGULAR], ids=["after a regular one", "at once"])
@@ -530,6 +540,7 @@ def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
     assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "derivative",
     [
@@ -618,6 +629,7 @@ DOUBTFUL = {
 }
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_what_is_wrong_at_some_points_is_warned_of(name):
     make, f, why = DOUBTFUL[name]
@@ -641,6 +653,7 @@ CERTAIN = {
 }
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", CERTAIN)
 def test_what_is_right_everywhere_is_not_warned_of(name):
     with warnings.catch_warnings():
@@ -681,6 +694,7 @@ def test_what_tensorflows_gradients_cannot_do_is_said(compile):
         )
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("compile", ["eager", "auto"])
 @pytest.mark.parametrize("derivative", [hessian, lambda f, **o: partial(hvp(f, **o), vector=X)])
 def test_second_derivatives_of_what_is_recomputed_are_refused(derivative, compile):
@@ -697,6 +711,7 @@ def test_second_derivatives_through_eig_are_warned_of():
         hvp(loss, compile="graph")(x, vector=x)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("compile", ["auto", "graph"])
 @pytest.mark.parametrize(
     ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
@@ -759,6 +774,7 @@ WITH_TANGENTS = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", WITH_TANGENTS)
 def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):

@@ -114,6 +114,7 @@ TENSORS = {
 }
 
 
+@pytest.mark.thorough(keep=11)
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_reach_the_function_as_they_were_given(name, options):
@@ -201,6 +202,7 @@ UNLIKE = {
 }
 
 
+@pytest.mark.thorough(keep=7)
 @pytest.mark.parametrize("name", UNLIKE)
 def test_equal_values_that_are_not_alike_are_told_apart(name):
     seen = []
@@ -332,6 +334,7 @@ TWICE = {
 }
 
 
+@pytest.mark.thorough(keep=12)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", TWICE)
 @pytest.mark.parametrize(
@@ -389,6 +392,7 @@ def dropout_rows():
     return jacobian(lambda x: dropout(x))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("first", [False, True, None])
 def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
     layer = Within(None, dropout_rows())
@@ -398,6 +402,7 @@ def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
         assert set(np.diag(layer(x, training=training))) == wanted
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("first", [False, True])
 def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
     def made(hold):
@@ -413,6 +418,7 @@ def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
         np.testing.assert_allclose(ours.moving_mean, theirs.moving_mean, rtol=1e-5)  # once for each call in training
 
 
+@pytest.mark.thorough
 def test_a_model_is_trained_and_predicts_in_its_own_context():
     class Model(KERAS.Model):
         def __init__(self):
@@ -500,6 +506,7 @@ CONTEXTS = {
 }
 
 
+@pytest.mark.thorough(keep=7)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_held_transform_sees_the_context_of_its_call(name, inside):
@@ -581,6 +588,7 @@ def test_in_a_stateless_scope_variables_have_its_values(inside):
     assert float(held(X)[0]) == 55.0
 
 
+@pytest.mark.thorough
 def test_a_stateless_call_has_its_own_variables():
     dense, _ = replaced_variable()
     held = value_and_gradient(lambda x: tf.reduce_sum(dense(x)))
@@ -606,6 +614,7 @@ def test_a_change_in_a_stateless_scope_is_refused(options):
     assert np.isfinite(held(X)[0])
 
 
+@pytest.mark.thorough
 def test_a_layer_with_a_derivative_stands_in_a_functional_model():
     norm = LAYERS.BatchNormalization()
     norm.build((4, 2))
@@ -628,6 +637,7 @@ def test_in_a_strategy_a_held_transform_is_refused_like_a_fresh_one():
     assert float(held(ONE)[1]) == 2.0
 
 
+@pytest.mark.thorough
 def test_a_mask_of_keras_is_refused():
     rows = LAYERS.Embedding(5, 2, mask_zero=True)(tf.constant([[1, 2, 0]]))
     recurrent = LAYERS.SimpleRNN(2)
@@ -639,6 +649,7 @@ def test_a_mask_of_keras_is_refused():
     np.testing.assert_allclose(held(tf.identity(rows), mask)[0], wanted, rtol=1e-5)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("draw", "seed"),
     [
@@ -720,14 +731,14 @@ IN_A_CALL = [
 
 
 @pytest.mark.parametrize(("name", "update", "compile"), IN_A_CALL)
-@pytest.mark.thorough(keep=12)
+@pytest.mark.thorough(keep=6)
 def test_an_update_happens_once_in_a_call(name, update, compile):
     assert updates(name, update, compile=compile) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("name", [*OPERATORS, *NORMS])
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=4)
 def test_an_update_happens_once_where_rules_compute_the_derivative(name, update):
     assert updates(name, update) == [1.0, 1.0]
 
@@ -735,11 +746,12 @@ def test_an_update_happens_once_where_rules_compute_the_derivative(name, update)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("name", [name for name in TRANSFORMATIONS if name not in ("ggn", "fisher")])
-@pytest.mark.thorough(keep=9)
+@pytest.mark.thorough(keep=4)
 def test_an_update_happens_once_in_a_function_that_cannot_be_traced(name, update):
     assert updates(name, update, untraceable=True) == [1.0, 1.0]
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("options", [{"untraceable": True}, {"compile": "eager"}], ids=["untraceable", "eager"])
@@ -792,6 +804,7 @@ def test_what_a_way_that_fails_has_updated_is_given_back():
     assert float(COUNT) == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 def test_layers_in_training_move_their_statistics_once():
     norm, plain = (LAYERS.BatchNormalization(momentum=0.5) for _ in range(2))

@@ -66,14 +66,14 @@ def require(f, x, gradient, second, compile):
             np.testing.assert_allclose(along, second.sum(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("name", KINKS)
 def test_at_the_kink(name, compile):
     require(*KINKS[name], compile)
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", KINKS)
 def test_in_a_function_that_was_traced_before(name):
     f, x, gradient, second = KINKS[name]
@@ -84,6 +84,7 @@ def test_in_a_function_that_was_traced_before(name):
     require(traced, x, gradient, second, "graph")
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["weighted_cross_entropy_with_logits", "a celu layer", "keras.ops.sinc"])
 def test_a_concrete_function_is_refused(name):
     f, x, *_ = KINKS[name]
@@ -100,6 +101,7 @@ def test_a_function_of_tf_numpy_that_was_imported_by_name_is_refused():
 INFINITE = [([np.inf, 1.0], [1, 0]), ([1.0, -np.inf], [1, 0]), ([-np.inf, -np.inf], [0.5, 0.5])]
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("x", "gradient"), INFINITE)
 def test_logaddexp_of_infinities(x, gradient):
     value, found = value_and_gradient(of_two(OPS.logaddexp))(tf.constant(x, tf.float64))
@@ -124,7 +126,7 @@ LABELLED = {
 }
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("name", LABELLED)
 def test_labels_of_any_sum(name, compile):
@@ -162,6 +164,7 @@ UNDERIVED = {
 }
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", UNDERIVED)
 def test_gradients_that_tensorflow_does_not_differentiate(name):
     losses = [lambda x, f=f: tf.reduce_sum(f(x) ** 2, [1, 2, 3]) for f in UNDERIVED[name]]
@@ -181,6 +184,7 @@ RESIZED = {
 }
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", RESIZED)
 def test_resized_images(name):
     def resized(x):
@@ -222,6 +226,7 @@ CUT = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", CUT)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 def test_fourier_transforms_that_cut_off(name, compile):

@@ -118,7 +118,7 @@ def outer_tape(transform):
     return by_tape.gradient(lambda x: tf.reduce_sum(transform(x)[1] * V), X)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("how", COMPOSED)
 def test_products_and_gradients_of_gradients(how):
     f = FUNCTIONS["LayerNormalization"]
@@ -140,6 +140,7 @@ def test_a_gradient_penalty_by_example():
     assert relative(blocks[1], differences(FUNCTIONS["LayerNormalization"])[1, :, 1]) < 1e-6
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_newton_takes_one_step_to_the_minimum_of_a_variance(method):
     """Quadratic, with the Hessian 2/n (I - 1/n) + 2 I. With the mean's gradient stopped, the step falls short."""

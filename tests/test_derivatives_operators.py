@@ -59,6 +59,7 @@ def test_every_elementwise_operation_agrees_with_central_differences():
         np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("kind", sorted(linear_in(EACH) & RULES.keys()))
 def test_what_is_linear_in_each_of_two_factors(kind):
     arguments = CALLS[kind]
@@ -83,7 +84,7 @@ def test_what_is_linear_in_each_of_two_factors(kind):
     assert curve.plan(point, tangents=[along]).way == "Taylor mode"
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     "kind",
     ["activations", "attention", "batch norm", "convolution", "dropout, off", "max pooling", "residual"],
@@ -145,12 +146,14 @@ def test_examples_through_an_operation_that_is_not_followed_are_compared():
     close(projected(found), by_tapes(lambda x: tf.tanh(x) ** 2, X))
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("batch", "compiled"), [(4096, "xla"), (40_000, "graph")])
 def test_xla_up_to_channels_of_eight_mebibytes(batch, compiled):
     matrix = tf.ones((2, 64))
     assert laplacian(lambda x: tf.tanh(x @ matrix)).plan(tf.ones((batch, 2))).compiled == compiled
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::tapelab.derivatives.FallbackWarning")
 def test_a_training_step_of_a_residual():
     f = functions.keras(LAYERS.Dense(4, "tanh", dtype="float64"), LAYERS.Dense(1, dtype="float64"), shape=(6,))
@@ -174,6 +177,7 @@ def test_a_training_step_of_a_residual():
     close(held(X), exact(X))
 
 
+@pytest.mark.thorough
 def test_second_derivatives_through_moments_are_right():
     layer = LAYERS.LayerNormalization(dtype="float64")
     f = lambda x: layer(x)[:, 0]  # noqa: E731
@@ -242,6 +246,7 @@ def sevenfold(x):
     return x**2, lambda upstream: 7 * upstream * x
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_which_function_hessian_and_laplacian_differentiate_under_a_custom_gradient(wrap):
     """Seven by the gradient given, two by what is computed: each plan says which, and on request the two agree."""
@@ -310,6 +315,7 @@ NOT_BY_CHUNKS = {
 GENERATOR_ROWS = np.arange(20.0).reshape(4, 5)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", NOT_BY_CHUNKS)
 def test_chunks_of_examples_are_refused_where_they_would_differ(name):
     with pytest.raises(ValueError, match=r"it is not proved that the results for . of the 4 examples"):
@@ -391,6 +397,7 @@ def test_random_numbers_are_drawn_once_or_not_at_all():
         laplacian(f, chunk_size=2)(X)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("chunk_size", [None, 4])
 def test_value_gradient_and_laplacian(chunk_size):
     a = A[:, 0]
@@ -425,6 +432,7 @@ def test_the_wave_and_the_heat_operator_and_a_matrix():
     close(second_order(f, matrix=np.outer([1, 2], [1, 2]), compile="graph").plan(x).passes, 1)
 
 
+@pytest.mark.thorough
 def test_black_and_scholes():
     s, t = np.array([80.0, 100.0, 125.0]), np.array([0.1, 0.5, 0.9])
     strike, rate, sigma = 100.0, 0.05, 0.2
@@ -478,6 +486,7 @@ def test_samples():
             laplacian(mixed, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # filters that move take nested tapes
 def test_biases_and_filters_that_depend_on_the_source():
     def f(x):

@@ -72,6 +72,7 @@ def environment_as_it_was(monkeypatch):
     monkeypatch.setenv("TAPELAB_FACTOR", "2")
 
 
+@pytest.mark.thorough(keep=34)
 @pytest.mark.programs("outside_noticed")
 def test_a_change_is_noticed_and_not_warned_of(cell, program):
     f, change = made(cell, program)
@@ -118,6 +119,7 @@ def test_what_runs_in_every_call_is_not_warned_of():
 # Ordinary functions.
 
 
+@pytest.mark.thorough(keep=14)
 @pytest.mark.programs("outside_ordinary")
 @pytest.mark.parametrize("make", [value_and_gradient, hessian, jacobian])
 def test_ordinary_functions_are_not_warned_of(cell, program, make):

@@ -70,6 +70,7 @@ def test_every_derivative_has_a_check(monkeypatch):
     assert not lacking, f"nothing says what is right of {lacking}: add a check to tests/random_checks.py"
 
 
+@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
     """Each element that is judged of each result that a check gives, one after the other, by part of the largest one.
@@ -122,6 +123,7 @@ DIFFERENTIABLE = {
 }
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_whether_there_is_a_derivative(name):

@@ -74,6 +74,7 @@ PARTS = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("kind", PARTS)
 def test_clipped_sums_of_parts_of_a_variable_take_one_backward_pass(kind):
     w = tf.Variable([0.5, -1.0, 2.0, 3.0])
@@ -92,6 +93,7 @@ def test_clipped_sums_of_parts_of_a_variable_take_one_backward_pass(kind):
     np.testing.assert_allclose(sums, np.minimum(1, 0.05 / norms) @ rows, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("kind", ["columns", "a product with a part"])
 def test_parts_without_a_rule_go_example_by_example(kind):
     w = tf.Variable([[1.0, -2.0], [0.5, 3.0]])

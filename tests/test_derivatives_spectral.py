@@ -95,7 +95,7 @@ def at(point, dtype="float64"):
 # What is differentiated is compiled once and held, and called at each of the points.
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradient_of_a_function_of_a_matrix(name, way):
@@ -170,7 +170,7 @@ VALUES = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", VALUES)
 def test_hessian_of_a_function_of_eigenvalues_alone(name):
     f, *oracle = VALUES[name]
@@ -184,7 +184,7 @@ def test_hessian_of_a_function_of_eigenvalues_alone(name):
         near(got / scale + 1, wanted / scale + 1, 1e-8, point)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (3, 2)])
 def test_hessian_of_the_sum_of_squared_singular_values(shape):
     """It is that of Σ x², at any matrix: of any shape, and where values are zero."""
@@ -198,6 +198,7 @@ def test_hessian_of_the_sum_of_squared_singular_values(shape):
         np.testing.assert_allclose(np.reshape(whole(tf.constant(x)), [x.size] * 2), 2 * np.eye(x.size), atol=1e-12)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", ["auto", "graph", "eager"])
 def test_polar_factor(way):
     gradient = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)), compile=way)
@@ -240,6 +241,7 @@ def pinv(x):
     return tf.linalg.pinv(x)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("f", [pinv, pinv_by_svd])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (4, 2)])
 def test_pseudoinverse(f, shape):
@@ -260,7 +262,7 @@ def test_pseudoinverse(f, shape):
             near(hvp(each)(tf.constant(x), vector=tf.constant(v)), differences(along, x), 1e-7)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("full", [False, True])
 def test_polar_factor_that_is_not_square(shape, full):
@@ -287,6 +289,7 @@ def complex_polar(x):
     return tf.matmul(left, right, adjoint_b=True)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("point", [np.eye(3) + 0j, np.diag([2.0, 2.0, 3.0]) + 0j, 3 * np.eye(3) + W + 1j * E])
 @pytest.mark.parametrize("f", [hermitian_root, complex_polar])
 def test_complex_matrices(f, point):
@@ -320,7 +323,7 @@ WITHOUT_DERIVATIVE = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", WITHOUT_DERIVATIVE)
 def test_what_has_no_derivative_is_nan(name):
     f = WITHOUT_DERIVATIVE[name]
@@ -332,6 +335,7 @@ def test_what_has_no_derivative_is_nan(name):
         assert np.isnan(within(at(point))[1]).any(), point
 
 
+@pytest.mark.thorough
 def test_squares_of_eigenvectors_that_add_up():
     """Of two functions without a derivative, the sum has one."""
 
@@ -357,7 +361,7 @@ def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
     assert np.isfinite(product(at("different"), vector=tf.constant(E))).all()
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("function", [tf.sqrt, tf.math.log])
 def test_functions_within(function):
     """A function within is differentiated apart: right where it is whole, NaN where it returns eigenvectors."""
@@ -384,6 +388,7 @@ def test_eagerly_a_limit_is_nan():
     near(hvp(values, compile="eager")(at("different"), vector=tf.constant(E)), E + E.T, 1e-12)
 
 
+@pytest.mark.thorough
 def test_batches():
     """One with equal eigenvalues among others, one without a derivative among others."""
     names = ["two equal", "different", "the identity", "small"]
@@ -417,6 +422,7 @@ def test_the_rest_is_as_in_tensorflow():
         near(value_and_gradient(f, compile="graph")(x)[1], by_tape.gradient(f, x), 1e-10)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize(
     ("f", "trace"),
@@ -433,6 +439,7 @@ def test_the_laplacian_at_the_identity(f, trace):
     np.testing.assert_allclose(laplacian(f, batched=False)(tf.eye(3, dtype=tf.float64)), trace, rtol=1e-6)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 def test_cholesky_depends_on_the_lower_triangle_alone(compile):
     matrix, step = np.array([[2.0, 0.1], [0.3, 1.0]]), 1e-5

@@ -64,6 +64,7 @@ def test_outermost_eigenvalues_and_their_errors():
         assert np.abs(values - value).min() <= error + 1e-12
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_eigenvalue_is_found_twice(dtype):
     """Without reorthogonalisation the largest appears several times among 120 Ritz values."""

@@ -60,6 +60,7 @@ def log():
     tf.get_logger().removeHandler(handler)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("make", [value_and_gradient, hessian])
 def test_a_tf_function_does_not_convert_the_library(make, log, monkeypatch):
     transform = make(smooth)
@@ -84,6 +85,7 @@ def test_a_tf_function_does_not_convert_the_library(make, log, monkeypatch):
     assert not [line for line in log if "AutoGraph" in line]
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("autograph", [True, False])
 def test_the_users_function_is_converted_where_it_needs_it(autograph):
     gradient = value_and_gradient(branching)
@@ -137,6 +139,7 @@ WARM = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", WARM)
 def test_a_call_that_has_been_compiled_runs_little_python(name):
     transform, arguments, most = WARM[name]
@@ -165,7 +168,7 @@ def point(name):
     return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", CHUNKED)
 @pytest.mark.parametrize("first", ["without a tape", "under a tape"])
 def test_a_loop_under_xla_goes_another_way_where_a_tape_is_open(name, first, chunked):

@@ -135,7 +135,7 @@ def test_the_starter_is_not_attempted(one):
     assert one.judge(answer_in(one, one.starter_code)).verdict == NOT_ATTEMPTED
 
 
-@pytest.mark.thorough(keep=45)
+@pytest.mark.thorough(keep=8)
 @by_identifier(EXERCISES)
 def test_the_solution_is_right(one, judge):
     result = judge(one, solution_of(one))
@@ -143,7 +143,7 @@ def test_the_solution_is_right(one, judge):
 
 
 @by_identifier(EXERCISES)
-@pytest.mark.thorough(keep=25)
+@pytest.mark.thorough(keep=6)
 def test_every_wrong_answer_gets_its_feedback(one, judge):
     for code, answer in economical(one).tried():
         result = judge(one, answer)
@@ -339,7 +339,7 @@ def mutants_of_value(value):
 
 
 @by_identifier(EXERCISES)
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=3)
 def test_no_mutant_of_the_solution_is_right(one):
     checker, function = economical(one), solution_of(one)
     if isinstance(checker, Value):

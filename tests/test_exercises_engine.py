@@ -419,6 +419,7 @@ def test_a_stopped_answer_leaves_no_thread_that_computes():
         make(CUBE, seconds=0.2).judge(endless)
 
 
+@pytest.mark.thorough(keep=20)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -725,28 +726,22 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     assert not set(progress.FORMERLY) & known
 
 
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        *((former, now) for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")),
-        *sheets._MOVED.items(),
-        ("forward_mode.passes", None),
-        ("first_aid.nothing", None),
-    ],
-)
-def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh, asked, told):
-    module, _, name = asked.partition(".")
-    said = fresh(
-        f"from tapelab.exercises.sheets import {module} as exercises\n"
-        f"try:\n    exercises.{name}\nexcept AttributeError as error:\n    print(error)"
-    )
-    assert said.startswith(f"Notebook {sheets.ORDER.index(module):02} has no exercise or prediction {name!r}. ")
-    assert "`make lab`, or `tapelab lab`, lays the present one beside it." in said
-    assert ("It is now" in said) == (told is not None)
-    if told:
-        now, _, called = told.partition(".")
-        assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
-        assert hasattr(getattr(sheets, now), called)
+def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
+    moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")}
+    asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}
+    modules = {name.partition(".")[0] for name in asked}
+    lines = [f"from tapelab.exercises.sheets import {module}" for module in modules]
+    lines += [f"try:\n    {name}\nexcept AttributeError as error:\n    print(error)" for name in asked]
+    told = fresh("\n".join(lines)).splitlines()
+    for said, (former, place) in zip(told, asked.items(), strict=True):
+        module, _, name = former.partition(".")
+        assert said.startswith(f"Notebook {sheets.ORDER.index(module):02} has no exercise or prediction {name!r}. ")
+        assert "`make lab`, or `tapelab lab`, lays the present one beside it." in said
+        assert ("It is now" in said) == (place is not None)
+        if place:
+            now, _, called = place.partition(".")
+            assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
+            assert hasattr(getattr(sheets, now), called)
 
 
 def test_a_copy_of_the_one_clinic_is_told_where_its_cases_are():

@@ -195,6 +195,7 @@ def state_of(model):
     ]
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("kind", "is_trained"), [(Stateful, False), (Stateful, True), (OwnStep, True)])
 def test_the_model_is_not_changed(kind, is_trained):
     model = kind()
@@ -269,6 +270,7 @@ class Handed(tf.keras.Model):
 MANY = tf.data.Dataset.from_tensors((X.astype("float32"), Y.astype("float32"), Y, Y, Y))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "data", [(X,), ([X, X],), (X, Y), (X, Y, np.ones(16)), ({"a": X, "b": X},), (MANY,)], ids=lambda data: len(data)
 )
@@ -309,6 +311,7 @@ def test_text_markdown_and_figure():
     assert well.plot().get_title() == "net: all 4 variables learn"
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_zero_weights_are_named_and_whether_they_are_frozen(frozen):
     adapter = layers.Dense(8, kernel_initializer="zeros", trainable=not frozen, name="adapter")
@@ -332,6 +335,7 @@ def deep(activation, biases, count=8):
     return model
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("dead", [0, 4, 7])
 def test_first_dead_layer_is_blamed_for_the_silence_of_those_behind_it(dead):
     found = diagnose(deep("relu", {dead: -20.0}), "mse", X, Y)
@@ -381,6 +385,7 @@ def test_weights_that_start_at_0_get_a_fix_for_a_model():
     assert (first.code, first.fix.split("  #")[0]) == ("at_kink", 'kernel_initializer="glorot_uniform"')
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("bias", "scale"), [(20.0, 1.0), (0.0, 1e6)], ids=["a bias of 20", "inputs that are too large"]
 )

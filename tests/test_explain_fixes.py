@@ -16,6 +16,7 @@ import tensorflow as tf
 runtime.start(seed=0)
 
 
+@pytest.mark.thorough(keep=6)
 @pytest.mark.programs("fixes")
 def test_what_is_called_a_fix_gives_the_right_gradient_in_place_of_the_line(cell, program):
     answer = cell(program["program"], "y, x").answer

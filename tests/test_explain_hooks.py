@@ -194,6 +194,7 @@ def remove(name, monkeypatch):
         monkeypatch.delitem(hooks._replacements, name)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.programs("hooks")
 def test_no_hook_can_be_spared(cell, program, monkeypatch):
     def found():
@@ -207,6 +208,7 @@ def test_no_hook_can_be_spared(cell, program, monkeypatch):
             assert found() != (program["code"], True)
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_self_test_notices_a_missing_hook(name, monkeypatch):
     remove(name, monkeypatch)

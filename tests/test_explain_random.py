@@ -265,6 +265,7 @@ def run_with_one_cut(code, draw):
     return tape, value, source
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("code", ONE_CUT)
 def test_a_known_cut_is_named(code):
     for seed in range(25):

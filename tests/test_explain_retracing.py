@@ -222,6 +222,7 @@ def call_with_a_named_list(f, rate):
     f(tf.ones(2), settings)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("call", "fix"),
     [

@@ -88,6 +88,7 @@ def slopes(f, x):
     return numerical_jacobian(lambda x: f(tf.constant(x)), np.asarray(x, np.float64))
 
 
+@pytest.mark.thorough(keep=8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MISSED)
 def test_what_the_gradient_misses_is_named_with_operation_line_and_cure(name, dtype):
@@ -101,6 +102,7 @@ def test_what_the_gradient_misses_is_named_with_operation_line_and_cure(name, dt
     assert explanation.fix
 
 
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", SOUND)
 def test_what_has_its_derivative_or_none_is_left_alone(name):
     explanation = answered(*SOUND[name], "float64")

@@ -67,6 +67,7 @@ def function_of_x(source, names):
     return run
 
 
+@pytest.mark.thorough(keep=8)
 @pytest.mark.parametrize("code", REWRITTEN)
 def test_the_fix_gives_a_finite_and_right_gradient(code, cell):
     source = VALUES[code].example
@@ -224,6 +225,7 @@ WEIGHTS = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 10.0]])
 ROTATION = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "matrix", [2 * np.eye(3), np.diag([1.0, 1.0, 2.0]), ROTATION @ np.diag([3.0, 3, 1]) @ ROTATION.T]
 )

@@ -52,6 +52,7 @@ KINDS = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_stops_at_the_bad_step_and_explains_it(kind):
     options, given = KINDS[kind]
@@ -136,6 +137,7 @@ def test_samples_give_the_reason_for_each_missing_gradient():
     assert watch.step is None
 
 
+@pytest.mark.thorough
 def test_training_is_the_same_with_and_without():
     results = []
     for callbacks in ([], [Watch(every=3, report=lambda text: None)]):
@@ -279,6 +281,7 @@ def in_mixed_precision(make):
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("kind", POISON)
 def test_a_nan_in_the_input_is_found_in_its_step_row_and_feature(kind):
     make, given, options = POISON[kind]
@@ -356,6 +359,7 @@ def test_a_step_whose_update_overflows():
 TWO_REPLICAS = read_text("explain_watch", "TWO_REPLICAS")
 
 
+@pytest.mark.thorough
 def test_under_two_replicas(fresh):
     said = fresh(TWO_REPLICAS)
     assert "The learning rate (100) is too large." in said

@@ -106,6 +106,7 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
         assert execute(third, code)[0].startswith("True 3 False False\n")
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(("first", "then"), [(None, "jax"), ("jax", None), ("jax", "torch"), ("jax", "jax")])
 def test_a_kernel_that_must_import_for_itself_is_not_forked(light, monkeypatch, first, then):
     """Keras reads its backend while it is imported: the server's is not a kernel's with another one."""
@@ -162,6 +163,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("way", ["forked", "anew"])
 @pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
 def test_no_process_survives(tmp_path, way, ending, wait_for):

@@ -108,6 +108,7 @@ def changed(example):
     return x
 
 
+@pytest.mark.thorough(keep=8)
 @pytest.mark.parametrize("name", APART_ALONG_THE_FIRST)
 def test_what_is_proved_apart_is_apart(name):
     f = APART_ALONG_THE_FIRST[name]
@@ -121,6 +122,7 @@ def test_what_is_proved_apart_is_apart(name):
         np.testing.assert_array_equal(whole[elsewhere], other[elsewhere])
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", SUMS)
 def test_what_is_proved_a_sum_is_one(name):
     """Where two examples change, the result changes by what either alone changes it."""
@@ -133,6 +135,7 @@ def test_what_is_proved_a_sum_is_one(name):
     assert not np.allclose(base, one)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_is_lost_names_the_operation(name):
     f, operation = LOSSES[name]

@@ -44,6 +44,7 @@ LINE = np.array([0.3, -1.1, 0.8])
 NOISE = np.array([1.0, -2.0, 0.5, 1.5, -1.0, 0.0, 2.0, -1.5, 0.25]) / 10
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("name", "start"),
     [*[(name, start) for name in ("Misra1a", "MGH09", "Thurber") for start in (0, 1)], ("BoxBOD", 1), ("MGH10", 1)],
@@ -61,6 +62,7 @@ def test_certified_values_of_nist(name, start):
     assert report.degrees_of_freedom == len(problem.y) - b.shape[0]
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("name", "scaling"),
     # Misra1a's parameters differ by a factor of half a million, which the identity does not know.
@@ -85,6 +87,7 @@ def test_certified_values_by_the_callers_jacobian_and_by_either_scaling(name, sc
     np.testing.assert_allclose(report.standard_errors, problem.standard_errors, rtol=1e-5)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("scaling", ["columns", "identity"])
 def test_the_first_step_is_that_of_the_formula(scaling):
     y, b = DESIGN @ LINE + NOISE, tf.Variable(np.zeros(3))
@@ -104,6 +107,7 @@ def test_the_identity_finds_a_minimum_too():
     np.testing.assert_allclose(x, [1, 1], rtol=1e-8)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_jacobian_that_is_wrong_is_refused(dtype):
     parameters = {"b": tf.Variable([0.5, 2.0], dtype=dtype), "a": tf.Variable(1.0, dtype=dtype)}
@@ -344,6 +348,7 @@ PLACES = {
 }
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", PLACES)
 def test_what_the_jacobian_tells_of_the_end(name):
     f, start, rank, smallest, sentence = PLACES[name]
@@ -357,6 +362,7 @@ def test_what_the_jacobian_tells_of_the_end(name):
     assert levenberg_marquardt(lambda: tf.exp(x - 3), wrt=x, iterations=1).stands == ""  # not converged
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [0.0, [0.0], [[0.0, 1.0]]])
 def test_a_scalar_residual(dtype, value):

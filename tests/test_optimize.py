@@ -138,6 +138,7 @@ def rosenbrock_residuals(x):
     return lambda: tf.stack([1 - x[0], 10 * (x[1] - x[0] ** 2)])
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
 @pytest.mark.parametrize(
     ("method", "module", "of"),
@@ -178,6 +179,7 @@ def test_a_callback_gets_each_iteration():
     assert len(seen) == 4
 
 
+@pytest.mark.thorough
 def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
     x = tf.Variable([0.0, 1.0], dtype=tf.float64)
 
@@ -203,6 +205,7 @@ def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
 METHODS = (newton, newton_cg, lbfgs, levenberg_marquardt)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_held_objective_is_compiled_once(method):
     calls, w, squares = [], [tf.Variable(np.zeros(2))], method is levenberg_marquardt
@@ -361,6 +364,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_what_a_point_of_small_gradient_is(method, name):
@@ -375,6 +379,7 @@ def test_what_a_point_of_small_gradient_is(method, name):
     assert str(report).endswith(report.stands)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_one_downward_direction_among_a_hundred(method):
     """Products alone prove a saddle where they find one; they prove no minimum where they do not see all directions."""
@@ -403,6 +408,7 @@ def without_a_second_derivative(x):
     return f(tf.identity(x))
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     "f",
     [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
@@ -431,6 +437,7 @@ def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
     assert "the Hessian raises ValueError: hvp(" in str(report)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_where_the_gradient_is_not_small_nothing_is_computed(method):
     x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
@@ -458,6 +465,7 @@ def test_rounding_is_no_curvature():
     assert "NaN" in str(of_matrix(np.full([2, 2], np.nan)))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_singular_matrix_at_the_start(method):
     x = tf.Variable([0.0], dtype=tf.float64)
@@ -472,6 +480,7 @@ def test_a_singular_matrix_at_the_start(method):
         method(f, wrt=x)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("method", [newton, newton_cg, levenberg_marquardt])
 def test_a_step_to_a_singular_matrix_is_not_taken(method):
     """The full step leads to 0 exactly, where there is no inverse: a shorter one is taken."""

@@ -300,7 +300,7 @@ class Problem:
             gaps=found,
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
-            unchecked_index=unchecked_index(graph),
+            unchecked_index=unchecked_index(graph, ends),
         )
 
     def _observe(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

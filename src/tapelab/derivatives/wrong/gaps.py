@@ -109,13 +109,21 @@ class _Finder(Walk[bool]):
 
 def operations_of(graph: tf.Graph) -> Iterator[tf.Operation]:
     """The operations of a graph, and of the functions that it calls, as far as they are found."""
-    for op in graph.get_operations():
-        yield op
+    return (op for op, _ in operations_within(graph.get_operations()))
+
+
+def operations_within(
+    operations: Iterable[tf.Operation], callers: tuple[tf.Operation, ...] = ()
+) -> Iterator[tuple[tf.Operation, tuple[tf.Operation, ...]]]:
+    """Operations, and those of the functions that they call, as far as they are found: each with those that call it."""
+    for op in operations:
+        yield op, callers
         for attribute in op.op_def.attr:
             if "func" in attribute.type:
                 for function in np.ravel(op.get_attr(attribute.name)):
                     with contextlib.suppress(LookupError):
-                        yield from operations_of(function_body(graph, function.name))
+                        body = function_body(op.graph, function.name)
+                        yield from operations_within(body.get_operations(), (*callers, op))
 
 
 def _where(op: tf.Operation, callers: tuple[tf.Operation, ...]) -> str:

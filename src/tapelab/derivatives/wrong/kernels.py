@@ -5,11 +5,11 @@ is computed there. Who chooses XLA gets what raises no error there, and a note i
 """
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from tapelab.derivatives.wrong.gaps import operations_of
+from tapelab.derivatives.wrong.gaps import operations_within
 from tapelab.graphs.operations import KERNELS
-from tapelab.graphs.program import nodes_of, place
+from tapelab.graphs.program import CALLS, LOOPS, function_body, in_order, nodes_of, place
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -17,7 +17,9 @@ import numpy as np
 # Operations that read or write at an index, which is that input. Each of the second kind has one of the first for a
 # gradient.
 _READING = {"GatherNd": 1, "GatherV2": 1, "ResourceGather": 1, "ReverseSequence": 1, "TensorListGetItem": 1}
-_WRITING = {"ScatterNd": 0} | {f"TensorScatter{how}": 1 for how in ("Add", "Max", "Min", "Sub", "Update")}
+_WRITING = {"ScatterNd": 0, "TensorListSetItem": 1} | {
+    f"TensorScatter{how}": 1 for how in ("Add", "Max", "Min", "Sub", "Update")
+}
 _SEGMENTS = {f"UnsortedSegment{how}": 1 for how in ("Max", "Min", "Prod", "Sum")}
 _IN_RANGE = {"ArgMax", "ArgMin", "Range", "Shape", "TopKV2"}  # what these give is taken for a right index
 
@@ -53,34 +55,114 @@ def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
     return tf.reduce_any(found) if found else None
 
 
-def unchecked_index(graph: tf.Graph) -> str | None:
+def unchecked_index(graph: tf.Graph, ends: Sequence[tf.Tensor]) -> str | None:
     """Say which operation in a loop, branch or function of a graph may have an index out of range that XLA hides.
 
-    In loops the elements of a `tf.TensorArray` are read one after the other: they are not looked at.
+    Args:
+        ends: the results: what else the graph has, such as their gradients, is not looked at.
     """
     places = _READING | _WRITING | _SEGMENTS
-    for op in operations_of(graph):
-        if op.graph is graph or op.type not in places or op.type == "TensorListGetItem":
+    for op, callers in operations_within(in_order(graph, ends)):
+        if not callers or op.type not in places or _stays_in_its_list(op, callers):
             continue
-        if _may_leave(op, op.inputs[places[op.type]]):
+        if _may_leave(op, op.inputs[places[op.type]], callers):
             return f"XLA does not see an index out of range in a loop, branch or function, such as in {place(op)}"
     return None
 
 
-def _may_leave(op: tf.Operation, index: tf.Tensor) -> bool:
+def _may_leave(op: tf.Operation, index: tf.Tensor, callers: Sequence[tf.Operation] = ()) -> bool:
     """Whether an operation's index may be out of range, as far as the graph shows."""
-    values, sizes = tf.get_static_value(index), _known_sizes(op)
+    values, sizes = tf.get_static_value(index), _known_sizes(op, callers)
     if values is None or sizes is None:
         return _is_given(index)
     return bool(np.any(values >= sizes) or (op.type not in _SEGMENTS and np.any(values < 0)))
 
 
-def _known_sizes(op: tf.Operation) -> np.ndarray | None:
+def _stays_in_its_list(op: tf.Operation, callers: Sequence[tf.Operation]) -> bool:
+    """Whether an element of a list has the number of a loop's turn, and the list is as long as the loop, as is shown.
+
+    So the elements of a `tf.TensorArray` are read and written in recurrent layers, `tf.map_fn` and `tf.scan`.
+    """
+    body, loop = op.graph, callers[-1]
+    if not op.type.startswith("TensorList") or loop.type not in LOOPS or len(body.outputs) != len(loop.inputs):
+        return False
+    turn = op.inputs[1]
+    number = _number(turn)
+    if number is None:
+        return False
+    start, length = _value(loop.inputs[number], callers[:-1]), _length(op.inputs[0], callers)
+    step = _origin(body.outputs[number]).op
+    if start is None or start < 0 or length is None or step.type not in ("Add", "AddV2"):
+        return False
+    steps = [tf.get_static_value(tensor) for tensor in step.inputs if _number(tensor) != number]
+    if len(steps) != 1 or steps[0] is None or steps[0] < 0:
+        return False
+    return any(limit is not None and limit <= length for limit in _limits(callers, number))
+
+
+def _limits(callers: Sequence[tf.Operation], number: int) -> Iterator[np.ndarray | None]:
+    """What a variable of the innermost loop is less than in each turn, None where it is not known."""
+    loop = callers[-1]
+    left = [function_body(loop.graph, loop.get_attr("cond").name).outputs[0]]
+    while left:
+        test = _origin(left.pop()).op
+        if test.type == "LogicalAnd":
+            left += test.inputs
+        elif test.type == "Less" and _number(test.inputs[0]) == number:
+            limit = _number(test.inputs[1])
+            fixed = (
+                limit is not None
+                and _number(function_body(loop.graph, loop.get_attr("body").name).outputs[limit]) == limit
+            )
+            yield _value(loop.inputs[limit], callers[:-1]) if fixed else tf.get_static_value(test.inputs[1])
+
+
+def _number(tensor: tf.Tensor) -> int | None:
+    """Which argument of a function a tensor is, of the function that it is in; None if it is none."""
+    arguments = [argument.ref() for argument in tensor.graph.inputs]
+    found = _origin(tensor).ref()
+    return arguments.index(found) if found in arguments else None
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """What a tensor is a copy of, and of a list the one of the same length that elements were written to."""
+    while tensor.op.type in ("Identity", "TensorListSetItem"):
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _value(tensor: tf.Tensor, callers: Sequence[tf.Operation]) -> np.ndarray | None:
+    """The value of a tensor, where the graph shows it, or the graphs that call its function."""
+    return tf.get_static_value(_passed(tensor, callers, CALLS))
+
+
+def _length(items: tf.Tensor, callers: Sequence[tf.Operation]) -> int | np.ndarray | None:
+    """How many elements a list has, likewise."""
+    made = _passed(items, callers, CALLS | LOOPS).op
+    if made.type == "TensorListReserve":
+        return tf.get_static_value(made.inputs[1])
+    return made.inputs[0].shape[0] if made.type == "TensorListFromTensor" else None
+
+
+def _passed(tensor: tf.Tensor, callers: Sequence[tf.Operation], through: frozenset[str]) -> tf.Tensor:
+    """What was passed to a function, and to the one that calls it, for a tensor: by calls of these types."""
+    for caller in reversed(callers):
+        number = _number(tensor)
+        if number is None or caller.type not in through:
+            break
+        tensor = caller.inputs[number]
+    return _origin(tensor)
+
+
+def _known_sizes(op: tf.Operation, callers: Sequence[tf.Operation] = ()) -> np.ndarray | None:
     """The sizes of the axes that an operation's indices are of, where the graph shows them."""
     if op.type == "ScatterNd" or op.type in _SEGMENTS:
         return tf.get_static_value(op.inputs[2])
+    if op.type.startswith("TensorList"):
+        length = _length(op.inputs[0], callers)
+        return None if length is None else np.array(length)
     shape = op.inputs[0].shape
-    if not shape.is_fully_defined() or op.type in ("ResourceGather", "TensorListGetItem"):
+    if not shape.is_fully_defined() or op.type == "ResourceGather":
         return None
     if op.type == "ReverseSequence":
         return np.array(shape[op.get_attr("seq_dim")] + 1)  # of lengths
