@@ -559,7 +559,7 @@ differences = (mixture.score_samples(here + step) - mixture.score_samples(here -
 np.testing.assert_allclose(mixture_score(mixture, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has more than twice that error, denoising not quite twice one probe's. Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising is as good as one probe (0.019 to 0.021, and 0.019 to 0.020 for one probe, tried with three seeds), in as much processor time and with no derivative with respect to $x$. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Today's diffusion models use denoising, at many
+# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has more than twice that error, denoising not quite twice one probe's. Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising comes within a seventh of one probe (0.019 to 0.026, and 0.019 to 0.023 for one probe, with the seeds 0 to 3), in as much processor time and with no derivative with respect to $x$. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Today's diffusion models use denoising, at many
 # noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
 #
 # Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. Section 6 tries a single probe for $d = 64$.
@@ -781,7 +781,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * np.m
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 10 % of it (four seeds), one Gaussian and the kernel density estimate do not, as in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing, as far as was tried: after 600 steps with it, the error was 0.3 to 1 % lower than after 600 steps with one probe (two seeds).
+# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing, as far as was tried: after 600 steps with it, the error was 0.3 to 1 % lower than after 600 steps with one probe (two seeds).
 #
 # Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
 #
@@ -865,7 +865,7 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
 # - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
 # - In two dimensions one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
-# - In 64 dimensions one probe had done within 1 % what the exact trace does after 600 steps, at a small part of its price. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
+# - In 64 dimensions one probe has come within 1 % of the exact trace after 600 steps, at a small part of its price. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
