@@ -345,7 +345,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
-# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line is to be mended? | 02, 03 | 21 + 70 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb) |
+# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 02, 03 | 22 + 70 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb) |
 # | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 04, 10 | 27 + 121 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb) |
 #
 # </details>
