@@ -18,12 +18,12 @@
 # # First aid
 #
 # Fifteen small programs, each made after what people ask in public, nearly always about TensorFlow and Keras.
-# **What is wrong with this small program, if anything, and which line is to be mended?**
+# **What is wrong with this small program, if anything, and which line needs the repair?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 6 more to go further, 70 for the exercises
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 16 to read, 6 more to go further, 70 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -100,7 +100,7 @@ assert loss == 2.0
 #
 # ## How a case goes
 #
-# Each case shows a program and what it gives. Links lead to the questions after which it was made; the program is ours. Your cell holds the program once more. Name the **cause**, one of three, and **edit** the function until it is right: value and gradient, on inputs that you have not seen.
+# Each case shows a program and what it gives. It is made after questions that people asked (the links); the program is ours. Your cell holds the program once more. Name the **cause**, one of three, and **repair** the function: value and gradient have to be right on inputs that you have not seen.
 # The cause is judged first. **Not every program is broken.** Where nothing is wrong, say so, and leave the function as it is.
 #
 # Stuck: `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Four questions help with most of what follows:
@@ -131,19 +131,6 @@ x, y = tf.constant([[1.0, 2.0], [0.0, 1.0], [3.0, 1.0]]), tf.constant([0.5, 0.5,
 print("gradient:", loss_slope(w, x, y))
 
 # %% [markdown]
-# By hand you would print the type of `distance`, and of `loss`. An `ExplainTape`, from this package, keeps a log in the same place, and `explain` reads it:
-
-# %% tags=["nbval-ignore-output"]
-with ExplainTape() as tape:
-    distance = np.abs(tf.linalg.matvec(x, w) - y)
-    loss = tf.reduce_mean(distance)
-
-answer = explain(tape, loss, w)
-print(answer)
-
-# %% [markdown]
-# It names the line, and calls that probable: it has not seen what NumPy did. What to do about it is your part.
-#
 # ### Exercise: Case 1, the loss that lost its history (4 min)
 #
 # Return the gradient of the mean *distance* (the absolute value, as it stands).
@@ -162,6 +149,19 @@ def repaired(w, x, y):
 exercises.left_tensorflow.check(cause, repaired)
 
 # %% [markdown]
+# Compare with what you found. An `ExplainTape`, from this package, keeps a log where the tape listens, and `explain` reads it:
+
+# %% tags=["nbval-ignore-output"]
+with ExplainTape() as tape:
+    distance = np.abs(tf.linalg.matvec(x, w) - y)
+    loss = tf.reduce_mean(distance)
+
+answer = explain(tape, loss, w)
+print(answer)
+
+# %% [markdown]
+# It names a line, and calls that probable: it has not seen what NumPy did.
+#
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
 
@@ -605,7 +605,7 @@ def repaired(model, x, y):
 exercises.kept_layer.check(cause, repaired)
 
 # %% [markdown]
-# **Case 12.** Two tasks share a trunk, and each has a head. This batch is of the first task. Keras warns that "Gradients do not exist for variables" (after [tensorflow #37501](https://github.com/tensorflow/tensorflow/issues/37501) and [bert-for-tf2 #46](https://github.com/kpe/bert-for-tf2/issues/46)).
+# **Case 12.** Two tasks share a trunk, and each has a head. This batch is of the first task. In training, Keras warns that "Gradients do not exist for variables" (after [tensorflow #37501](https://github.com/tensorflow/tensorflow/issues/37501) and [bert-for-tf2 #46](https://github.com/kpe/bert-for-tf2/issues/46)).
 
 
 # %%
@@ -749,7 +749,9 @@ plt.show()
 # %% [markdown]
 # The figure follows that network through ten steps of gradient descent. The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
 #
-# **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that does worse (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
+# *One* of the two kernels may start at 0. If both do, both gradients are 0 and stay 0. In HGQ2 #13 weights that started at 0 *were* the trouble, and the maintainer has changed the defaults.
+#
+# **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
 
 
 # %%
@@ -827,7 +829,14 @@ assert not at_start[0].numpy().any()
 assert at_start[1].numpy().any()
 assert sizes[0, 0] == 0.0
 assert sizes[1:, 0].min() > 0.0
-assert own_losses[0] > 10 * fit_losses[0]
+check_kernels = [tf.Variable(tf.zeros_like(check_one)) for check_one in (hidden, output)]
+for _ in range(50):
+    check_two = both_layers(*check_kernels, x, y[:, None])
+    assert not any(check_one.numpy().any() for check_one in check_two)
+    for check_variable, check_one in zip(check_kernels, check_two, strict=True):
+        check_variable.assign_sub(0.2 * check_one)
+assert own_losses[2] > 1e6 * own_losses[0]
+assert fit_losses[0] > fit_losses[1] > fit_losses[2]
 for check_name in ("kept_layer", "right_answers", "worse_than_fit"):
     mended(getattr(exercises, check_name))
 for check_one in (exercises.second_head, exercises.first_layer):
@@ -837,7 +846,9 @@ for check_one in (exercises.second_head, exercises.first_layer):
 # %% [markdown]
 # ## 5. Check it independently
 #
-# A repair is right when it agrees with something that knows nothing of tapes. For a gradient that is central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model are held against one step of Keras's own `fit`; since `fit` has a tape inside, the check below compares their steps with central differences, too.
+# A repair is right when it agrees with something that knows nothing of tapes. For a gradient that is central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model (cases 2, 11 and 15) are held against one step of Keras's own `fit`, on the three rows of this page; since `fit` has a tape inside, the check below compares their steps with central differences, too. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
+#
+# A comparison is worth something if a wrong program fails it. So each is made twice: with the repair, and with the program as it was shown. A program that raises, or has `None` for a gradient, is infinitely wrong. In cases 12 and 14 the program as shown *is* right; there the second number belongs to a needless repair: zeros for the `None`, and an output layer that does not start at 0.
 
 # %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)
@@ -887,9 +898,8 @@ def step_with(slopes):
 w1, x1, y1 = wide(2), wide(5, 2), wide(5)
 kernel1, unit1, head1, trunk1 = wide(2, 3), wide(2, 1), wide(3, 1), wide(2, 3)
 hits1, labels1 = tf.constant([1.0, 0.0, 1.0, 1.0, 0.0], tf.float64), tf.constant([0, 2, 1, 0, 2], tf.int64)
-pair1 = repair[7](w1[0], w1[1], y1, x1[:, 0])
-of_trunk = repair[12](*(tf.Variable(one) for one in (trunk1, head1, head1)), x1, y1[:, None])
-of_hidden = repair[14](tf.Variable(trunk1), tf.Variable(0.0 * head1), x1, y1[:, None])
+bias1, whole1 = wide(1), tf.constant([2.0, -1.0], tf.float64)
+both_sides = tf.linalg.matvec(x1, w1) + tf.constant([0.5, -1.0, 2.0, -0.5, 1.0], tf.float64)  # targets above and below
 
 
 def squared(w):
@@ -900,49 +910,109 @@ def through_tanh(trunk, head):
     return tf.reduce_mean((tf.matmul(tf.tanh(tf.matmul(x1, trunk)), head) - y1[:, None]) ** 2)
 
 
-errors_found = {
-    1: against_differences(
-        lambda w: tf.reduce_mean(tf.abs(tf.linalg.matvec(x1, w) - y1)), w1, repair[1](tf.Variable(w1), x1, y1)
+def logistic(kernel):
+    """The loss of logistic regression with squared errors, in NumPy."""
+    p = 1 / (1 + np.exp(-(x1.numpy() @ kernel.numpy() + bias1.numpy())[:, 0]))
+    return np.mean((p - hits1.numpy()) ** 2)
+
+
+def cross_entropy(w):
+    logits = tf.matmul(x1, w)
+    return tf.reduce_mean(tf.reduce_logsumexp(logits, axis=1) - tf.gather(logits, labels1, batch_dims=1))
+
+
+def of_two_steps(program):
+    one, two = program(w1, x1, y1, 1), program(w1, x1, y1, 2)
+    return max(against_differences(squared, at, (at - to) / 0.1) for at, to in ((w1, one), (one, two)))
+
+
+def of_two_losses(program):
+    fit, size = program(w1[0], w1[1], y1, x1[:, 0])
+    return max(
+        against_differences(lambda b: tf.reduce_mean((tf.tanh(y1 * w1[0]) * b - x1[:, 0]) ** 2), w1[1], fit),
+        against_differences(lambda a: tf.reduce_mean(tf.tanh(y1 * a) ** 2), w1[0], size),
+    )
+
+
+def of_kernels(found, head):
+    """The gradients of both kernels of a network whose output layer starts at `head`."""
+    return max(
+        against_differences(lambda trunk: through_tanh(trunk, head), trunk1, found[0]),
+        against_differences(lambda head: through_tanh(trunk1, head), head, found[1]),
+    )
+
+
+def of_heads(program):
+    found = program(*(tf.Variable(start) for start in (trunk1, head1, head1)), x1, y1[:, None])
+    return of_kernels(found, head1) if found[2] is None else np.inf
+
+
+def of_zero_start(program):
+    start = 0.0 * head1
+    return of_kernels(program(tf.Variable(trunk1), tf.Variable(start), x1, y1[:, None]), start)
+
+
+comparisons = {
+    1: lambda program: against_differences(
+        lambda w: tf.reduce_mean(tf.abs(tf.linalg.matvec(x1, w) - both_sides)),
+        w1,
+        program(tf.Variable(w1), x1, both_sides),
     ),
-    2: against_fit(one_layer, step_with(lambda model: repair[2](model, x, y[:, None])), x, y[:, None]),
-    3: against_differences(squared, w1, repair[3](tf.Variable(w1), x1, y1)),
-    4: against_differences(lambda x: tf.tanh(tf.matmul(x, kernel1)), x1, repair[4](tf.Variable(kernel1), x1)),
-    5: against_differences(squared, w1, (w1 - repair[5](w1, x1, y1, 1)) / 0.1),
-    6: against_differences(
-        lambda w: tf.reduce_mean((w[0] + w[1] * x1[:, 0] - y1) ** 2),
-        tf.constant([2.0, -1.0], tf.float64),
-        repair[6]([2, -1], x1[:, 0], y1),
+    2: lambda program: against_fit(one_layer, step_with(lambda model: program(model, x, y[:, None])), x, y[:, None]),
+    3: lambda program: against_differences(squared, w1, program(tf.Variable(w1), x1, y1)),
+    4: lambda program: against_differences(
+        lambda x: tf.tanh(tf.matmul(x, kernel1)), x1, program(tf.Variable(kernel1), x1)
     ),
-    7: against_differences(lambda b: tf.reduce_mean((tf.tanh(y1 * w1[0]) * b - x1[:, 0]) ** 2), w1[1], pair1[0])
-    + against_differences(lambda a: tf.reduce_mean(tf.tanh(y1 * a) ** 2), w1[0], pair1[1]),
-    8: against_differences(squared, w1, (w1 - repair[8](w1, x1, y1)) / 0.1),
-    9: against_differences(
-        lambda k: repair[9](k, tf.zeros(1, tf.float64), x1, hits1),
-        unit1,
-        value_and_gradient(repair[9], unit1, tf.zeros(1, tf.float64), x1, hits1)[1],
+    5: of_two_steps,
+    6: lambda program: against_differences(
+        lambda w: tf.reduce_mean((w[0] + w[1] * x1[:, 0] - y1) ** 2), whole1, program([2, -1], x1[:, 0], y1)
     ),
-    10: against_differences(lambda w: squared(w[:, 0]), unit1, value_and_gradient(repair[10], unit1, x1, y1)[1]),
-    11: against_fit(frozen_two_layers, lambda model: repair[11](model, x, targets), x, targets),
-    12: against_differences(lambda trunk: through_tanh(trunk, head1), trunk1, of_trunk[0]),
-    13: against_differences(
-        lambda w: tf.reduce_mean(
-            tf.reduce_logsumexp(tf.matmul(x1, w), axis=1) - tf.gather(tf.matmul(x1, w), labels1, batch_dims=1)
-        ),
-        kernel1,
-        repair[13](tf.Variable(kernel1), x1, labels1),
+    7: of_two_losses,
+    8: lambda program: against_differences(squared, w1, (w1 - program(w1, x1, y1)) / 0.1),
+    9: lambda program: against_differences(logistic, unit1, value_and_gradient(program, unit1, bias1, x1, hits1)[1]),
+    10: lambda program: against_differences(
+        lambda w: squared(w[:, 0]), unit1, value_and_gradient(program, unit1, x1, y1)[1]
     ),
-    14: against_differences(lambda trunk: through_tanh(trunk, 0.0 * head1), trunk1, of_hidden[0]),
-    15: against_fit(normalising, lambda model: repair[15](model, far, y[:, None]), far, y[:, None]),
+    11: lambda program: against_fit(frozen_two_layers, lambda model: program(model, x, targets), x, targets),
+    12: of_heads,
+    13: lambda program: against_differences(cross_entropy, kernel1, program(tf.Variable(kernel1), x1, labels1)),
+    14: of_zero_start,
+    15: lambda program: against_fit(normalising, lambda model: program(model, far, y[:, None]), far, y[:, None]),
 }
+
+
+def wrong_by(number, program):
+    """The error of a program; infinite if it raises or leaves a gradient out."""
+    try:
+        return comparisons[number](program)
+    except (IndexError, RuntimeError, TypeError, ValueError, tf.errors.OpError):  # None minus a number: a TypeError
+        return np.inf
+
+
+shown = [loss_slope, model_slopes, late_slope, saliency, descend, line_slope, two_slopes, step_of_list, one_unit_loss]
+shown += [regression_loss, learn_second_layer, first_task, error_rate_slope, both_layers, training_step]
+wrong = dict(enumerate(shown, start=1))
+wrong[12], wrong[14] = (one.checker.mistakes[0].answer for one in (exercises.second_head, exercises.first_layer))
+errors_found = {number: wrong_by(number, program) for number, program in repair.items()}
+errors_of_wrong = {number: wrong_by(number, program) for number, program in wrong.items()}
 for number, error in errors_found.items():
-    print(f"case {number:2}: {error:.0e}", end="\n" if number % 5 == 0 else "    ")
+    of_wrong = "a needless repair" if number in (12, 14) else "as shown"
+    print(f"case {number:2}: repaired {error:.0e}, {of_wrong} {errors_of_wrong[number]:.1g}")
 
 # %% tags=["check"]
 # @title Check
 for check_number, check_error in errors_found.items():
     check_tolerance = 1e-4 if check_number in (2, 11, 15) else 1e-7  # those compute in float32
     assert check_error < check_tolerance, (check_number, check_error)
-assert len(errors_found) == 15
+    assert errors_of_wrong[check_number] > 0.001, (check_number, errors_of_wrong[check_number])
+for check_number in (12, 14):
+    assert wrong_by(check_number, shown[check_number - 1]) < 1e-7
+for check_number, check_exercise in enumerate(exercises_of(exercises), start=1):  # wrong repairs fail, too
+    for check_mistake in check_exercise.checker.mistakes:
+        check_error = wrong_by(check_number, check_mistake.answer)
+        assert check_error > 0.001, (check_number, check_mistake.name, check_error)
+assert wrong_by(14, lambda hidden, output, *data: [tf.zeros_like(hidden), tf.zeros_like(output)]) > 0.005
+assert len(errors_found) == len(errors_of_wrong) == 15
 
 
 def step_against_differences(make, step, x, y, **how):
@@ -987,13 +1057,13 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # - Each `None` of section 1 begins at one line: it leaves TensorFlow, or the tape, or what is watched, or the floating-point numbers. Where a line raises, it is a later one (section 1).
 # - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that every gradient in the list was `None` (section 2).
 # - A zero that stays from every start, and a loss where there should be none, are told by what you know about the answer; print outputs and shapes (section 3).
-# - Before a repair comes the question whether anything is wrong: a `None` and a 0 can be the derivative's true answer (section 4).
+# - Before a repair comes the question whether anything is wrong: a `None` and a 0 can be the derivative's true answer. Whether that answer is a trouble is another question (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | NumPy, `float`, `predict` inside the block | `None`, then an error elsewhere | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)` |
-# | `tf.Variable([2, 0])` | `None` | write the dtype, or `[2.0, 0.0]` |
+# | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
 # | one tape, two questions | RuntimeError | `persistent=True`, or two tapes |
 # | softmax over one unit | a gradient of 0, from every start | sigmoid |
 # | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |

@@ -266,3 +266,20 @@ def _plain(kind):
 
 
 CALLS = {kind: _BY_HAND[kind] if kind in _BY_HAND else _plain(kind) for kind in OPERATIONS if kind not in WITHOUT}
+
+INDEXED = sorted(kind for kind, row in OPERATIONS.items() if row.at is not None)
+_TABLE = tf.Variable(X)
+
+
+def indexed(kind, at):
+    """Return what an operation with an index gives, a list, where that is this number throughout."""
+    if kind == "ResourceGather":
+        return [tf.raw_ops.ResourceGather(resource=_TABLE.handle, indices=[at], dtype=X.dtype)]
+    if kind.startswith("TensorList"):
+        rows = tf.raw_ops.TensorListFromTensor(tensor=X, element_shape=[3])
+        if kind == "TensorListSetItem":
+            return [tf.raw_ops.TensorListSetItem(input_handle=rows, index=at, item=X[0])]
+        return [tf.raw_ops.TensorListGetItem(input_handle=rows, index=at, element_shape=[3], element_dtype=X.dtype)]
+    raw = getattr(tf.raw_ops, kind)
+    name = list(inspect.signature(raw).parameters)[OPERATIONS[kind].at]
+    return [raw(**CALLS[kind] | {name: tf.fill(np.shape(CALLS[kind][name]), at)})]

@@ -43,6 +43,10 @@ PRODUCTS = re.compile("weights|per_example|clipped|ggn|fvp")
 ACROSS = {"jacobian_forward", "jacobian_reverse_in_chunks", "sparse_jacobian", "hessian", "sparse_hessian"}
 
 
+# How the outcome begins where an operation has no derivative: it has none at any point.
+NO_DERIVATIVE = "refused: LookupError"
+
+
 class Find(AssertionError):
     """A derivative that is wrong, NaN where there is one, or an error that is not ours."""
 
@@ -86,12 +90,15 @@ def judged(task: Task) -> Counter:
         rows = len(task.points[0])
         points = np.array(task.points, np.float64).reshape(len(task.points), rows, task.program.length)
         functions = Functions(task.program, rows)
+        outcome = ""
         for point, x, truth in zip(task.points, points, _truth(functions, points), strict=True):
             if truth is None:  # a matrix that is singular at the point, or beside it
                 outcomes["not judged: no value"] += 1
-            else:
+                continue
+            if not outcome.startswith(NO_DERIVATIVE):
                 case = Case(functions, task.compiled, x, *truth)
-                outcomes[_judged_at(task._replace(points=(point,)), case)] += 1
+                outcome = _judged_at(task._replace(points=(point,)), case)
+            outcomes[outcome] += 1
     return outcomes
 
 

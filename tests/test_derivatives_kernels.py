@@ -4,10 +4,12 @@ import warnings
 
 from tapelab.derivatives import FallbackWarning, hessian, hvp, jacobian, jvp, per_example_gradients, value_and_gradient
 from tapelab.derivatives.wrong.kernels import out_of_range
+from tapelab.graphs.operations import of_family
 from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from operation_calls import INDEXED, indexed
 
 Z = np.array([0.3, -1.1, 0.8, 0.7, 0.4, -0.9])  # three real parts, three imaginary ones
 
@@ -195,9 +197,29 @@ def _in_a_loop(f):
     return lambda x, i: loop(x, i)[1]
 
 
+def _read(x, i):
+    return tf.TensorArray(tf.float64, 6).unstack(x).read(i) ** 2
+
+
+def _written(x, i):
+    return tf.reduce_sum(tf.TensorArray(tf.float64, 6).unstack(x).write(i, x[0] * x[1]).stack() ** 2)
+
+
+def _read_in_turn(x, i):
+    """Add up the squares of the elements up to the number i, in a loop of TensorFlow."""
+    items = tf.TensorArray(tf.float64, 6).unstack(x)
+    start = 0, tf.zeros([], x.dtype)
+    return tf.while_loop(lambda n, _: n <= i, lambda n, s: (n + 1, s + items.read(n) ** 2), start, maximum_iterations=9)
+
+
 @pytest.mark.parametrize(
     ("f", "within"),
     [
+        (_read, tf.function),
+        (_read, _in_a_loop),
+        (_written, _in_a_branch),
+        (_written, _in_a_loop),
+        (_read_in_turn, lambda f: lambda x, i: f(x, i)[1]),
         (lambda x, i: tf.gather(x, i) ** 2, _in_a_loop),
         (lambda x, i: tf.gather_nd(x, [[i]])[0] ** 2, _in_a_branch),
         (lambda x, i: tf.reduce_sum(tf.nn.embedding_lookup(x[:, None], i) ** 2), tf.function),
@@ -205,7 +227,10 @@ def _in_a_loop(f):
         (lambda x, i: tf.reduce_sum(tf.tensor_scatter_nd_add(x, [[i]], x[:1]) ** 2), tf.function),
         (lambda x, i: tf.reduce_sum(tf.math.unsorted_segment_sum(x[:2], [0, i], 6) ** 2), tf.function),
     ],
-    ids=["gather", "gather_nd", "embedding", "scatter", "scatter_add", "segments"],
+    ids=[
+        *("read", "read_in_loop", "written", "written_in_loop", "read_in_turn"),
+        *("gather", "gather_nd", "embedding", "scatter", "scatter_add", "segments"),
+    ],
 )
 def test_an_index_out_of_range_within_a_function_branch_or_loop_raises_or_is_told(f, within):
     f = within(f)
@@ -227,6 +252,42 @@ def test_a_constant_index_in_range_costs_no_check_and_stays_with_xla():
         graph = tf.function(lambda x, index=index: tf.gather(x, index)).get_concrete_function(Z).graph
         with graph.as_default():
             assert (out_of_range(graph) is None) == known
+
+
+@pytest.mark.parametrize("kind", sorted(set(INDEXED) - of_family("scattering") - {"TensorListSetItem"}))
+def test_the_range_of_an_index_is_that_beyond_which_a_cpu_raises(kind):
+    @tf.function(jit_compile=True)  # which raises nothing itself
+    def leaves(at):
+        indexed(kind, at)
+        return out_of_range(tf.compat.v1.get_default_graph())
+
+    for at in range(-2, 7):
+        try:
+            with tf.device("CPU:0"):
+                indexed(kind, at)
+        except tf.errors.InvalidArgumentError:
+            assert leaves(tf.constant(at)), at
+        else:
+            assert not leaves(tf.constant(at)), at
+
+
+GATED = tf.keras.layers.GRU(2)
+GATED.build([1, 3, 2])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: tf.map_fn(lambda row: tf.reduce_sum(row) ** 2, x),
+        lambda x: tf.scan(lambda total, row: total * row, x),
+        lambda x: GATED(tf.cast(x, tf.float32)[None]),
+    ],
+    ids=["map_fn", "scan", "recurrent"],
+)
+def test_elements_that_are_read_in_turn_stay_with_xla(f):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value_and_gradient(lambda x: tf.reduce_sum(f(x)), compile="xla")(tf.reshape(Z, [3, 2]))
 
 
 def test_examples_that_gather_across_the_batch_do_not_get_the_nearest_index():

@@ -28,7 +28,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from operation_calls import CALLS, EXAMPLES, WITHOUT
+from operation_calls import CALLS, EXAMPLES, INDEXED, WITHOUT, indexed
 
 CHANGED = 2  # the example that is another one
 
@@ -374,6 +374,37 @@ def test_words_are_what_makes_an_operation(kind, word):
             with contextlib.suppress(TypeError, ValueError, NotImplementedError):
                 function(*arguments)
     assert MADE_NOW.get(kind, kind) in {one.type for one in graph.get_operations()}
+
+
+@rows(with_fact("keeps zeros") | with_fact("passes") - with_fact("flat"))
+def test_what_keeps_zeros_and_signs(kind):
+    arguments = CALLS[kind]
+    for where in values(arguments):
+        zero = replaced(arguments, {where: np.zeros_like(taken(arguments, where))})
+        assert any((result == 0).any() for result in results(kind, zero))
+    signs = set(np.sign(results(kind, arguments)[0]).ravel())
+    assert signs in ({1}, {-1})
+
+
+@rows(kind for kind, row in OPERATIONS.items() if row.mirror)
+def test_a_mirror_does_to_negated_values_what_the_operation_does_to_values(kind):
+    arguments, mirror = CALLS[kind], OPERATIONS[kind].mirror
+    assert OPERATIONS[mirror].mirror == kind
+    negated = replaced(arguments, {where: -taken(arguments, where) for where in values(arguments)})
+    assert same(results(kind, arguments), [-result for result in results(mirror, negated)])
+
+
+@pytest.mark.parametrize("kind", INDEXED)
+def test_an_index_out_of_range_raises_on_a_cpu(kind):
+    drops = OPERATIONS[kind].has("drops")
+    with tf.device("CPU:0"):
+        indexed(kind, 0)
+        for at in (99, -1):
+            with contextlib.nullcontext() if at < 0 and drops else pytest.raises(tf.errors.InvalidArgumentError):
+                indexed(kind, at)
+        if drops:
+            (none,), (some,) = ({abs(row).max() for row in indexed(kind, at)[0][:1].numpy()} for at in (-1, 0))
+            assert none != some
 
 
 @rows(with_fact("cuts"))

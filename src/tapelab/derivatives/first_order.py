@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from tapelab.derivatives.machinery.arguments.calling import Options, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, Options, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import require_scalar
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
@@ -11,20 +11,14 @@ from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.inlining import can_be_opened, issued
 from tapelab.graphs.program import CALLS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 # A tape, the sources that it watched and the outputs that it has recorded.
 Recording = tuple[tf.GradientTape, list[tf.Tensor | tf.Variable], list[tf.Tensor]]
 
 
 @options_by_keyword
-def value_and_gradient(
-    f: Callable,
-    *,
-    wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
-    **options: Unpack[Options],
-) -> Transform:
+def value_and_gradient(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack[Options]) -> Transform:
     """Return a function that returns the value of f and its gradient.
 
     Args:
@@ -41,13 +35,7 @@ def value_and_gradient(
 
 
 @options_by_keyword
-def vjp(
-    f: Callable,
-    *,
-    wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
-    **options: Unpack[Options],
-) -> Transform:
+def vjp(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack[Options]) -> Transform:
     """Return a function that computes a vector-Jacobian product: one backward pass, whatever the size of the sources.
 
     Args:
@@ -65,13 +53,7 @@ def vjp(
 
 
 @options_by_keyword
-def jvp(
-    f: Callable,
-    *,
-    wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
-    **options: Unpack[Options],
-) -> Transform:
+def jvp(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack[Options]) -> Transform:
     """Return a function that computes a Jacobian-vector product: one forward pass, whatever the size of the result.
 
     Args:
@@ -88,9 +70,7 @@ def jvp(
     return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
 
 
-def recorded(
-    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False, opened: bool = False
-) -> Recording:
+def recorded(problem: Problem, tensors: Tensors, *, persistent: bool = False, opened: bool = False) -> Recording:
     """Evaluate the function under a tape. Returns the tape, the sources and the flat list of outputs.
 
     Args:
@@ -103,7 +83,7 @@ def recorded(
     return tape, sources, outputs
 
 
-def with_calls_opened(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def with_calls_opened(problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
     """Evaluate the function, with its calls of a `tf.function` opened where they can be: uses in them are then seen."""
     if problem.facts.operations.isdisjoint(CALLS) or not problem.repeatable:
         return problem.evaluate(tensors)
@@ -116,9 +96,9 @@ def with_calls_opened(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf
 
 def dense_gradient(
     tape: tf.GradientTape,
-    target: tf.Tensor | Sequence[tf.Tensor],
+    target: tf.Tensor | Tensors,
     sources: Sequence[tf.Tensor | tf.Variable],
-    cotangents: tf.Tensor | Sequence[tf.Tensor] | None = None,
+    cotangents: tf.Tensor | Tensors | None = None,
 ) -> list[tf.Tensor]:
     """Return the gradient of one tensor or of several, with zeros for None and a tensor for IndexedSlices."""
     gradients = tape.gradient(target, sources, output_gradients=cotangents, unconnected_gradients="zero")
@@ -127,11 +107,11 @@ def dense_gradient(
 
 def linearized(
     problem: Problem,
-    tensors: Sequence[tf.Tensor],
+    tensors: Tensors,
     *,
     persistent: bool = False,
     end: int | None = None,
-) -> tuple[Recording, Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:
+) -> tuple[Recording, Callable[[Tensors], list[tf.Tensor]]]:
     """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
 
     u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. (Where a custom
@@ -155,7 +135,7 @@ def linearized(
         products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
         products = [None if product is None else tf.convert_to_tensor(product) for product in products]
 
-    def push(tangents: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def push(tangents: Tensors) -> list[tf.Tensor]:
         pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
         return dense_gradient(outer, [product for product, _ in pairs], cotangents, [v for _, v in pairs])
 
@@ -174,11 +154,11 @@ class _ValueAndGradient(OnePass):
     def check(self, problem: Problem) -> None:
         require_scalar(problem)
 
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs[0], sources)]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
+    def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
         return problem.structured_outputs(outputs[:1]), problem.structured(outputs[1:])
 
 
@@ -186,11 +166,11 @@ class _VJP(OnePass):
     name = "vjp"
     vector = "cotangents"
 
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
+    def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
         count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
 
@@ -204,10 +184,10 @@ class _JVP(OnePass):
     def check(self, problem: Problem) -> None:
         problem.require_right(Needs.TANGENTS)
 
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         (_, _, outputs), push = linearized(problem, tensors)
         return [*outputs, *push(problem.vector(tensors))]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
+    def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
         count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])

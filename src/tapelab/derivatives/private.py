@@ -4,11 +4,11 @@ import contextlib
 import functools
 import importlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 def with_autograph(f: Callable) -> Callable:
@@ -44,7 +44,7 @@ def unconverted(kind: type) -> type:
     return kind
 
 
-def derivatives_wanted(tensors: Sequence[tf.Tensor]) -> int:
+def derivatives_wanted(tensors: Tensors) -> int:
     """Return how far the open tapes may differentiate what is computed from tensors: 0, 1, or 2 for higher orders.
 
     With a tape open it is at least 1: the tape may watch what the function reads besides the tensors. Without
@@ -124,7 +124,7 @@ def forward_mode_cache() -> tuple[ModuleType, Any] | None:
         return None
 
 
-def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Sequence[tf.Tensor]], Any]:
+def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Tensors], Any]:
     """Return a function that calls a concrete function with a list of tensors, in the order of its inputs.
 
     ``ConcreteFunction._call_flat`` skips binding the arguments to a signature, which is about half of what calling a
@@ -186,11 +186,11 @@ def operations_run() -> Iterator[set[str]]:
     def note(
         name: str | bytes, inputs: Any, attributes: Any, outputs: Any, op_name: Any = None, graph: Any = None
     ) -> None:
-        name = tf.compat.as_str(name)  # bytes where a graph is built
-        if name not in found:
-            found.add(name)
-            if context.context().has_function(name):
-                for node in context.get_function_def(name).node_def:
+        called = tf.compat.as_str(name)  # bytes where a graph is built
+        if called not in found:
+            found.add(called)
+            if context.context().has_function(called):
+                for node in context.get_function_def(called).node_def:
                     note(node.op, None, None, None)
                     for attribute in node.attr.values():
                         if attribute.func.name:
@@ -203,7 +203,7 @@ def operations_run() -> Iterator[set[str]]:
         op_callbacks.remove_op_callback(note)
 
 
-def masked(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def masked(tensors: Tensors) -> list[tf.Tensor]:
     """Return those of the tensors to which a Keras layer has attached a mask.
 
     Without ``_keras_mask`` in a tensor's attributes, as where Keras keeps masks elsewhere, none is found.
@@ -303,9 +303,7 @@ def traces(function: tf.types.experimental.PolymorphicFunction) -> list[tf.types
     return list(cache.values()) if cache is not None else []
 
 
-def fresh_copy(
-    function: tf.types.experimental.PolymorphicFunction,
-) -> tf.types.experimental.PolymorphicFunction | None:
+def fresh_copy(function: tf.types.experimental.PolymorphicFunction) -> tf.types.experimental.PolymorphicFunction | None:
     """Return a `tf.function` of the same Python function that has no traces; None for one that was loaded.
 
     Without ``_clone`` there is none either.

@@ -47,19 +47,19 @@ class Walk(Generic[Known]):
         """Return what is known of the outputs of an operation that calls no function of its graph."""
         raise NotImplementedError
 
-    def joined(self, several: Sequence[Known]) -> Known:
-        """Return what is known of an output that is one of several."""
+    def joined(self, op: tf.Operation, several: Sequence[Known]) -> Known:
+        """Return what is known of an output of a branch or a loop that is one of several."""
         raise NotImplementedError
 
     def branch(self, op: tf.Operation, known: list[Known]) -> list[Known]:
         """Follow all branches, and join what they give."""
         results = [self.body(op, name, known[1:]) for name in branches_of(op)]
-        return [self.joined(several) for several in zip(*results, strict=True)]
+        return [self.joined(op, several) for several in zip(*results, strict=True)]
 
     def loop(self, op: tf.Operation, known: list[Known]) -> list[Known]:
         """Follow a loop's body until nothing new is known: what is so after a turn is so before the next one."""
         before = None
         while known != before:
             before, after = known, self.body(op, op.get_attr("body").name, known)
-            known = [self.joined(pair) for pair in zip(before, after, strict=True)]
+            known = [self.joined(op, pair) for pair in zip(before, after, strict=True)]
         return known

@@ -1,11 +1,9 @@
 """A program with its calls opened: the operations of the functions that it calls, in the graph that is being built."""
 
-from collections.abc import Sequence
-
 from tapelab.graphs.flow import Walk
 from tapelab.graphs.operations import known
 from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, reissue
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 def can_be_opened(graph: tf.Graph) -> bool:
@@ -28,7 +26,7 @@ def can_be_opened(graph: tf.Graph) -> bool:
     return True
 
 
-def issued(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def issued(graph: tf.Graph, inputs: Tensors) -> list[tf.Tensor]:
     """Issue a graph's operations on these inputs, captured ones last, with calls opened. Returns its outputs."""
     return _Issued().run(graph, inputs)
 

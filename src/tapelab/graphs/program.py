@@ -8,7 +8,7 @@ from typing import Any
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import of_family
 from tapelab.graphs.operations.operation import BRANCH, CALL, LOOP, SHAPE
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
 SHAPES = of_family(SHAPE)  # what they give depends on no value
@@ -24,7 +24,7 @@ _RENAMED = {
 }
 
 
-def reissue(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def reissue(op: tf.Operation, inputs: Tensors) -> list[tf.Tensor]:
     """Run an operation on these inputs, through the public raw operation, so that a tape records it."""
     if op.type == "Const":
         return [tf.constant(tf.make_ndarray(op.get_attr("value")), op.outputs[0].dtype)]
@@ -66,7 +66,7 @@ def place(op: tf.Operation) -> str:
     return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
 
 
-def in_order(graph: tf.Graph, ends: Sequence[tf.Tensor] | None = None) -> list[tf.Operation]:
+def in_order(graph: tf.Graph, ends: Tensors | None = None) -> list[tf.Operation]:
     """Return a graph's operations, each after those of its inputs: a loop gets further ones with its gradient.
 
     Args:

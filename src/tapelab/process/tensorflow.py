@@ -5,6 +5,8 @@ so the descriptor itself is held back for that time.
 """
 
 import os
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from tapelab.process.stderr import quiet_stderr
 
@@ -19,4 +21,6 @@ with quiet_stderr():
     # The first listing of devices has a start-up log of its own.
     GPUS = tf.config.list_physical_devices("GPU")
 
-__all__ = ["GPUS", "tf"]
+Tensors: TypeAlias = Sequence[tf.Tensor]
+
+__all__ = ["GPUS", "Tensors", "tf"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from tapelab.derivatives.machinery.arguments.checks import require_positive
 from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
@@ -104,7 +104,7 @@ def require_additive(model: Callable, loss: Callable | None, reduction: str, bat
     if loss is None:
         return
 
-    def value(outputs: Sequence[tf.Tensor], part: slice) -> tf.Tensor:
+    def value(outputs: Tensors, part: slice) -> tf.Tensor:
         return tf.convert_to_tensor(loss(*[_rows(y, part) for y in args[1:]], unflatten(description, iter(outputs))))
 
     for shift in (0, 1):  # a loss of zero, as of a perfect fit, does not tell a mean from a sum

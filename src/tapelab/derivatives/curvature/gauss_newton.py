@@ -14,21 +14,19 @@ of a model that fits (Kunstner et al., "Limitations of the empirical Fisher appr
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized
-from tapelab.derivatives.hessians.hessian import require_second_order
+from tapelab.derivatives.hessians.hessian import SecondOrderProduct
 from tapelab.derivatives.machinery.arguments.calling import Options, ValueOptions, options_by_keyword
-from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
-from tapelab.derivatives.machinery.arguments.structures import LEAF, Description, flatten, unflatten
+from tapelab.derivatives.machinery.arguments.structures import flatten, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import OnePass
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 # What a recipe does with the outputs on their way from the model to the loss.
 _between: ContextVar[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None] = ContextVar("between", default=None)
@@ -193,13 +191,13 @@ def _between_model_and_loss(act: Callable) -> Iterator[None]:
         _between.reset(token)
 
 
-class _GaussNewton(OnePass):
+class _GaussNewton(SecondOrderProduct):
     label = mode = "forward and reverse"
-    vector = "vector"
+    slow = costs.SLOW_GGN
 
     def __init__(self, name: str, packed: bool):
+        super().__init__(packed)
         self.name = name
-        self.packed = packed
 
     def check(self, problem: Problem) -> None:
         if problem.returned.names[-1] != "the function's result[1]" or problem.returned.shapes[-1] != ():
@@ -208,26 +206,13 @@ class _GaussNewton(OnePass):
                 f"{problem.returned.shapes[-1]}. Reduce it, for example with tf.reduce_mean; with Keras, not by "
                 'reduction="none"'
             )
-        require_second_order(problem)
-        if self.packed:
-            require_one_dtype(problem.source_dtypes)
+        super().check(problem)
         if problem.facts.traceable:
             problem.traced(lambda *tensors: _require_seam(problem, tensors))
 
-    def gains_from_xla(self, problem: Problem) -> bool:
-        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.facts.operations)
-
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
-        if self.packed:
-            return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
-        return super().vector_like(problem)
-
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def product(self, problem: Problem, tensors: Tensors, vector: Tensors) -> list[tf.Tensor]:
         if not problem.facts.traceable:
             _require_seam(problem, tensors)
-        vector = problem.vector(tensors)
-        if self.packed:
-            vector = split(vector[0], problem.source_shapes)
         # Only what comes after the outputs is recorded twice.
         with tf.GradientTape(watch_accessed_variables=False) as curved:
 
@@ -240,17 +225,13 @@ class _GaussNewton(OnePass):
             slopes = [None if slope is None else tf.convert_to_tensor(slope) for slope in tape.gradient(loss, outputs)]
         pairs = [(slope, v) for slope, v in zip(slopes, push(vector), strict=True) if slope is not None]
         curvature = dense_gradient(curved, [slope for slope, _ in pairs], outputs, [v for _, v in pairs])
-        product = dense_gradient(tape, outputs, sources, curvature)
-        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+        return dense_gradient(tape, outputs, sources, curvature)
 
-    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def value(self, problem: Problem, outputs: Tensors) -> Any:
         return outputs[-1]  # the loss
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
-        return outputs[0] if self.packed else problem.structured(outputs)
 
-
-def _require_seam(problem: Problem, tensors: Sequence[tf.Tensor]) -> None:
+def _require_seam(problem: Problem, tensors: Tensors) -> None:
     """Raise unless the loss depends on the outputs, and on the variables through them alone."""
     sources = problem.sources(tensors)
     seen: list[tf.Tensor] = []

@@ -50,16 +50,16 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
     batch = problem.source_shapes[0][0]
     # Data of as many rows may be a row for each example, or a matrix of that size: whichever is proved.
     choices = product(*[(True, False) if shape[:1] == (batch,) else (False,) for shape in problem.data_shapes])
-    failure = None
+    failures = []
     for own in islice(choices, _CHOICES):
         try:
             for size in sizes:
                 _compare(problem, own, batch, size)
         except Unproven as error:
-            failure = failure or error
+            failures.append(error)
             continue
         return own
-    raise failure
+    raise failures[0]
 
 
 @contextlib.contextmanager
@@ -97,7 +97,7 @@ def in_chunks(
     def part(start: int | tf.Tensor, size: int) -> list[tf.Tensor]:
         own = []
         for tensor, axis in zip(tensors, axes, strict=True):
-            if axis is not None:
+            if tensor is not None and axis is not None:
                 begin, length = [0] * tensor.shape.rank, list(tensor.shape)
                 begin[axis], length[axis] = start, size
                 tensor = tf.slice(tensor, begin, length)
@@ -183,8 +183,8 @@ class Twins:
                 self._require_alike(op, other)
                 if any(tensor.ref() in self._uniform for tensor in op.inputs):
                     raise Unproven(f"it may count the examples: {place(op)}")
-                bodies = (function_body(graph, one.get_attr("f").name) for graph, one in ((whole, op), (part, other)))
-                found = self.sized(*bodies, marks)[: len(op.outputs)]
+                body, smaller = (function_body(each.graph, each.get_attr("f").name) for each in (op, other))
+                found = self.sized(body, smaller, marks)[: len(op.outputs)]
             else:
                 found = self._of(op, other, marks)
             sized.update((tensor.ref(), one) for tensor, one in zip(op.outputs, found, strict=True))

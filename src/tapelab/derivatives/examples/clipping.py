@@ -32,7 +32,7 @@ from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 @options_by_keyword
@@ -255,17 +255,15 @@ class _Norms(Recipe):
         )
         return [*ways, *(rows if problem.repeatable else rows[1:])]
 
-    def _none(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _none(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         sums = [tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs] if self.max_norm else []
         return [tf.zeros([0], _dtype(problem)), *sums]
 
-    def _by_chunks(self, problem: Problem, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _by_chunks(self, problem: Problem, chunk: int, tensors: Tensors) -> list[tf.Tensor]:
         run = partial(self._compute, problem, (), VECTORIZED)
         return over_chunks(run, tensors, chunk, problem.source_specs if self.max_norm else [], _dtype(problem))
 
-    def _compute(
-        self, problem: Problem, missing: Sequence[int], how: str, tensors: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
+    def _compute(self, problem: Problem, missing: Sequence[int], how: str, tensors: Tensors) -> list[tf.Tensor]:
         dtype, batch = _dtype(problem), tensors[0].shape[0]
         sources, losses = problem.sources(tensors), None
         if problem.repeatable or len(missing) < len(sources):  # else one by one, and not compared with the batch
@@ -308,7 +306,7 @@ class _Norms(Recipe):
         ]
         return [norms, *sums, *compared]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         count = len(problem.source_names) if self.max_norm else 0
         norms, sums, compared = outputs[0], outputs[1 : 1 + count], outputs[1 + count :]
         if compared and not problem.repeatable:

@@ -16,7 +16,7 @@ from tapelab.derivatives.examples.variable_uses import (
     Use,
     form_of,
 )
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 class Factors(NamedTuple):
@@ -64,25 +64,25 @@ class Rows(NamedTuple):
     Attributes:
         numbers: of the rows, shape (batch, T); one may come several times.
         cotangents: what each adds to its row, shape (batch, T, columns).
-        count: how many rows the table has.
+        height: how many rows the table has.
     """
 
     numbers: tf.Tensor
     cotangents: tf.Tensor
-    count: int
+    height: int
 
     def squares(self) -> tf.Tensor:
         batch = self.numbers.shape[0]
         numbers = tf.cast(self.numbers, tf.int64)
         example = tf.range(batch, dtype=tf.int64)[:, tf.newaxis]
-        rows, places = tf.unique(tf.reshape(example * self.count + numbers, [-1]))
+        rows, places = tf.unique(tf.reshape(example * self.height + numbers, [-1]))
         flat = tf.reshape(self.cotangents, [-1, self.cotangents.shape[2]])
         sums = tf.math.unsorted_segment_sum(flat, places, tf.size(rows))
-        return tf.math.unsorted_segment_sum(tf.reduce_sum(sums**2, 1), rows // self.count, batch)
+        return tf.math.unsorted_segment_sum(tf.reduce_sum(sums**2, 1), rows // self.height, batch)
 
     def weighted(self, weights: tf.Tensor) -> tf.Tensor:
         flat = tf.reshape(self.cotangents * weights[:, tf.newaxis, tf.newaxis], [-1, self.cotangents.shape[2]])
-        return tf.reshape(tf.math.unsorted_segment_sum(flat, tf.reshape(self.numbers, [-1]), self.count), [-1])
+        return tf.reshape(tf.math.unsorted_segment_sum(flat, tf.reshape(self.numbers, [-1]), self.height), [-1])
 
 
 def in_turn(compute: Sequence[Callable[[], tf.Tensor]], order: Sequence[int]) -> list[tf.Tensor]:
@@ -98,9 +98,7 @@ def in_turn(compute: Sequence[Callable[[], tf.Tensor]], order: Sequence[int]) ->
     return [found[index] for index in range(len(compute))]
 
 
-def contribution(
-    uses: Sequence[Use], cotangents: Sequence[tf.Tensor], batch: int, dtype: tf.DType
-) -> Factors | Built | Rows:
+def contribution(uses: Sequence[Use], cotangents: Tensors, batch: int, dtype: tf.DType) -> Factors | Built | Rows:
     """Hold the gradients of one variable.
 
     Args:

@@ -1,5 +1,7 @@
 """What the backward pass of a custom gradient does to the examples of a batch."""
 
+from collections.abc import Sequence
+
 from tapelab.graphs.batch import APART, FIXED, SUMMED, Examples, State, fixed, refuse_custom
 from tapelab.graphs.batch.examples import Custom
 from tapelab.graphs.linear import is_purely_linear
@@ -17,9 +19,9 @@ def by_backward_pass(tape: tf.GradientTape) -> Custom:
 
     def states(examples: Examples, op: tf.Operation) -> list[State]:
         kept = examples.keeps(op)
-        if kept is None or not any(state.kind == APART for state in kept) or not backward_keeps(op, tape, examples):
-            return refuse_custom(examples, op)
-        return kept
+        if kept and any(state.kind == APART for state in kept) and backward_keeps(op, kept, tape, examples):
+            return kept
+        return refuse_custom(examples, op)
 
     return states
 
@@ -33,24 +35,27 @@ def by_linear_backward_pass(tape: tf.GradientTape) -> Custom:
         kept = examples.keeps(op)
         if kept is None:
             return refuse_custom(examples, op)
-        if not backward_keeps(op, tape, examples, linear=True):
+        if not backward_keeps(op, kept, tape, examples, linear=True):
             return examples.lose(op, f"the custom gradient of {place(op)}")
         return kept
 
     return states
 
 
-def backward_keeps(op: tf.Operation, tape: tf.GradientTape, examples: Examples, *, linear: bool = False) -> bool:
+def backward_keeps(
+    op: tf.Operation, kept: Sequence[State], tape: tf.GradientTape, examples: Examples, *, linear: bool = False
+) -> bool:
     """Whether the backward pass of an operation with a custom gradient keeps the examples apart.
 
     Args:
-        op: the operation, in the graph that is being built, to which its backward pass is added; it keeps the examples.
+        op: the operation, in the graph that is being built, to which its backward pass is added.
+        kept: the states of its outputs, since it keeps the examples.
         tape: persistent, has recorded the operation.
         examples: the states of the graph's tensors; those of the backward pass are noted in it, too.
         linear: whether the pass must be linear in its cotangents as well.
     """
     inputs = [tensor for tensor in op.inputs if examples.state(tensor).kind == APART]
-    pairs = zip(op.outputs, examples.keeps(op), strict=True)
+    pairs = zip(op.outputs, kept, strict=True)
     outputs = {output.ref(): state for output, state in pairs if state.kind == APART and output.dtype.is_floating}
     before = len(op.graph.get_operations())
     cotangents = [tf.ones_like(output.deref()) for output in outputs]
@@ -71,7 +76,7 @@ def backward_keeps(op: tf.Operation, tape: tf.GradientTape, examples: Examples, 
         if any(examples.state(tensor).kind == SUMMED and tensor.op.name not in backward for tensor in varying):
             return False  # what comes in from the function is a sum over examples
         if new.type != "StopGradient":
-            examples.follow(new)
+            examples.meet(new)
         own = {output.ref() for output in new.outputs}
         if any(tensor.ref() in bent for tensor in new.inputs):
             bent |= own

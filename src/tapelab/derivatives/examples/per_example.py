@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from tapelab.derivatives import costs
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_same_losses
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
@@ -18,7 +18,7 @@ from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 @options_by_keyword
@@ -26,7 +26,7 @@ def per_example_gradients(
     f: Callable,
     *,
     wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
@@ -115,13 +115,13 @@ class _PerExample(Recipe):
         )
         return ways[1:]
 
-    def _compute(self, problem: Problem, plan: "_Proved", how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _compute(self, problem: Problem, plan: "_Proved", how: str, tensors: Tensors) -> list[tf.Tensor]:
         before = [] if problem.repeatable else [tf.identity(source) for source in problem.sources(tensors)]
         losses, rows = rows_of_examples(problem, range(len(problem.source_names)), how, plan.chunk, tensors)
         outputs = [*rows, losses, *problem.evaluate(tensors)] if plan.compared else rows
         return [*outputs, changed(before, problem.sources(tensors))] if before else outputs
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         count = len(problem.source_names)
         if not problem.repeatable:
             *outputs, differs = outputs
@@ -144,7 +144,7 @@ def rows_of_examples(
     chosen: Sequence[int],
     how: str,
     chunk: int,
-    tensors: Sequence[tf.Tensor],
+    tensors: Tensors,
     norms: tf.DType | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Evaluate the function on batches of one.

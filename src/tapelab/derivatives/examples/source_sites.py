@@ -123,7 +123,7 @@ class Sites:
     def _follow(self, op: tf.Operation) -> None:
         """Note the state of an operation's outputs, and what they depend on."""
         if any(self.varies(tensor) for tensor in op.inputs):
-            self._examples.follow(op)
+            self._examples.meet(op)
             self.custom = self.custom or (has_custom_gradient(op) and any(map(self.varies, op.outputs)))
             upstream = frozenset().union(*[self._upstream.get(tensor.ref(), frozenset()) for tensor in op.inputs])
             self._upstream.update((output.ref(), upstream) for output in op.outputs if self.varies(output))
@@ -152,7 +152,9 @@ class Sites:
             if len(consumers) != 1 or sum(part.ref() == tensor.ref() for part in consumers[0].inputs) != 1:
                 return tensor
             (op,) = consumers
-            first, result = op.inputs[0].ref() == tensor.ref(), op.outputs[0] if op.outputs else None
+            if not op.outputs:
+                return tensor
+            first, result = op.inputs[0].ref() == tensor.ref(), op.outputs[0]
             moved = op.type in READING and first
             added = known(op.type).has("adds") or (op.type == "Sub" and first)
             if has_custom_gradient(op) or not (moved or (added and result.shape == tensor.shape)):

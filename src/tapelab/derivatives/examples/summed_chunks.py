@@ -29,7 +29,7 @@ from tapelab.derivatives.examples.variable_uses import (
 from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.graphs.batch import Unproven
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 class Survey(NamedTuple):
@@ -127,8 +127,8 @@ def chunk_within(problem: Problem, uses: Uses) -> int:
 
 
 def over_chunks(
-    run: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
-    tensors: Sequence[tf.Tensor],
+    run: Callable[[Tensors], list[tf.Tensor]],
+    tensors: Tensors,
     chunk: int,
     sums: Sequence[tf.TensorSpec],
     dtype: tf.DType,

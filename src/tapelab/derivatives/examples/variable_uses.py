@@ -29,7 +29,7 @@ from tapelab.derivatives.machinery.arguments.kept import refusal
 from tapelab.graphs.batch import FIXED, LOST, Examples
 from tapelab.graphs.operations import EFFECTS, with_fact
 from tapelab.graphs.program import captures, has_custom_gradient, place
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 READING = with_fact("passes") - with_fact("flat")  # the same elements, in their order
 HARMLESS = with_fact("valueless")
@@ -81,7 +81,7 @@ class Uses:
     def __init__(
         self,
         batch: int,
-        data: Sequence[tf.Tensor],
+        data: Tensors,
         variables: Sequence[tf.Variable],
         losses: tf.Tensor,
         tape: tf.GradientTape,
@@ -109,13 +109,13 @@ class Uses:
         elif state.kind != LOST and not self.examples.in_rows(losses):
             self.coupled = "the losses are sums over examples"
 
-    def _followed(self, begun: Sequence[tf.Tensor], tape: tf.GradientTape) -> Examples:
+    def _followed(self, begun: Tensors, tape: tf.GradientTape) -> Examples:
         """The states of all tensors, where these are rows of the examples."""
         examples = Examples(self.batch, by_backward_pass(tape))
         for tensor in begun:
             examples.begin(tensor)
         for op in self._operations:
-            examples.follow(op)
+            examples.meet(op)
         return examples
 
     def _from_one_state(self) -> list[tf.Tensor]:

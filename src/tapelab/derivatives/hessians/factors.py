@@ -36,13 +36,13 @@ from tapelab.derivatives.hessians.factoring import Factoring
 from tapelab.derivatives.jacobians.jacobian import reverse_rows
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.rows import map_rows
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 Blocks = dict[tuple[int, int], tf.Tensor]
 
 
 def factored_blocks(
-    problem: Problem, factoring: Factoring, joined: bool, chunk: int, how: str, tensors: Sequence[tf.Tensor]
+    problem: Problem, factoring: Factoring, joined: bool, chunk: int, how: str, tensors: Tensors
 ) -> Blocks:
     """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes.
 
@@ -105,7 +105,7 @@ def _pairs_of(
     sites: Sites,
     number: int,
     tape: tf.GradientTape,
-    deltas: Sequence[tf.Tensor],
+    deltas: Tensors,
     behind: dict[Hashable, tf.Tensor],
     how: str,
     chunk: int,

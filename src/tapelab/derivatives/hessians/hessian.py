@@ -1,6 +1,6 @@
 """Second derivatives of a scalar: Hessian-vector products, and whole Hessians by factors or by symmetric blocks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -10,7 +10,7 @@ from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring, survey
 from tapelab.derivatives.hessians.factors import Blocks, factored_blocks
 from tapelab.derivatives.jacobians.jacobian import offsets_of, reverse_rows
-from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF, Description
@@ -24,7 +24,7 @@ from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 @options_by_keyword
@@ -32,7 +32,7 @@ def hvp(
     f: Callable,
     *,
     wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     packed: bool = False,
     **options: Unpack[ValueOptions],
 ) -> Transform:
@@ -59,7 +59,7 @@ def hessian(
     f: Callable,
     *,
     wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     packed: bool = False,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
@@ -98,7 +98,7 @@ def hessian(
 
 
 def gradient_under(
-    outer: tf.GradientTape, problem: Problem, tensors: Sequence[tf.Tensor]
+    outer: tf.GradientTape, problem: Problem, tensors: Tensors
 ) -> tuple[list[tf.Tensor | tf.Variable], list[tf.Tensor | None]]:
     """Return the sources and their flattened gradients, None where there is none, recorded by an outer tape."""
     outer.watch(problem.sources(tensors))
@@ -109,8 +109,8 @@ def gradient_under(
 
 
 def hessian_products(
-    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    problem: Problem, tensors: Tensors, *, persistent: bool = False
+) -> Callable[[Tensors], list[tf.Tensor]]:
     """Return a function from a vector, a tensor for each source, to its product with the Hessian.
 
     Args:
@@ -119,7 +119,7 @@ def hessian_products(
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         sources, gradients = gradient_under(outer, problem, tensors)
 
-    def product(vector: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def product(vector: Tensors) -> list[tf.Tensor]:
         used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
         return dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
 
@@ -144,38 +144,59 @@ def note_given_gradients(problem: Problem) -> None:
         problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
 
 
-class _HVP(OnePass):
-    name = "hvp"
-    label = mode = "reverse over reverse"
+class SecondOrderProduct(OnePass):
+    """A product of a matrix of second derivatives with a vector, both packed if asked. Subclasses have `product`.
+
+    Attributes:
+        slow: how operations start with which XLA gains nothing, see `costs`.
+    """
+
     vector = "vector"
+    slow: tuple[str, ...]
 
     def __init__(self, packed: bool):
         self.packed = packed
 
     def check(self, problem: Problem) -> None:
-        require_scalar(problem)
         require_second_order(problem)
-        note_given_gradients(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem: Problem) -> bool:
-        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.facts.operations)
+        return not any(operation.startswith(self.slow) for operation in problem.facts.operations)
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         if self.packed:
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
 
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        vector = problem.vector(tensors)
-        if self.packed:
-            vector = split(vector[0], problem.source_shapes)
-        product = hessian_products(problem, tensors)(vector)
-        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+    def product(self, problem: Problem, tensors: Tensors, vector: Tensors) -> list[tf.Tensor]:
+        """Return the product, like the sources."""
+        raise NotImplementedError
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
+        vector = problem.vector(tensors)
+        if not self.packed:
+            return self.product(problem, tensors, vector)
+        product = self.product(problem, tensors, split(vector[0], problem.source_shapes))
+        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)]
+
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         return outputs[0] if self.packed else problem.structured(outputs)
+
+
+class _HVP(SecondOrderProduct):
+    name = "hvp"
+    label = mode = "reverse over reverse"
+    slow = costs.SLOW_HVP
+
+    def check(self, problem: Problem) -> None:
+        require_scalar(problem)
+        super().check(problem)
+        note_given_gradients(problem)
+
+    def product(self, problem: Problem, tensors: Tensors, vector: Tensors) -> list[tf.Tensor]:
+        return hessian_products(problem, tensors)(vector)
 
 
 @dataclass(frozen=True)
@@ -252,12 +273,12 @@ class _Hessian(Recipe):
         return [*[way._replace(passes=units + sum(left)) for way in factors if not way.eager], *rows]
 
     def _by_factors(
-        self, problem: Problem, factoring: Factoring, chunk: int, how: str, tensors: Sequence[tf.Tensor]
+        self, problem: Problem, factoring: Factoring, chunk: int, how: str, tensors: Tensors
     ) -> list[tf.Tensor]:
         blocks = factored_blocks(problem, factoring, self.packed, chunk, how, tensors)
         return self._assembled(problem, blocks)
 
-    def _by_rows(self, problem: Problem, chunk: int, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _by_rows(self, problem: Problem, chunk: int, how: str, tensors: Tensors) -> list[tf.Tensor]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             sources, gradients = gradient_under(outer, problem, tensors)
         sizes, specs = problem.source_sizes, problem.source_specs
@@ -280,7 +301,7 @@ class _Hessian(Recipe):
             return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
         return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         if self.packed:
             return outputs[0]
         count = len(problem.source_names)

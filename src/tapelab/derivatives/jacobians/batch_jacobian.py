@@ -18,7 +18,7 @@ from tapelab.derivatives.jacobians.jacobian import (
     reverse_rows,
     unit_tangents,
 )
-from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_common_batch, require_one_of
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
@@ -27,14 +27,14 @@ from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 @options_by_keyword
 def batch_jacobian(
     f: Callable,
     *,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     check_independence: bool = True,
     mode: str = "auto",
     chunk_size: int | None = None,
@@ -109,7 +109,7 @@ class _BatchJacobian(JacobianRecipe):
         custom = "a custom gradient, whose backward pass is not looked at" if problem.custom_gradients else None
         return why_unproved(problem) or custom
 
-    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Tensors) -> list[tf.Tensor]:
         """Compute (batch, result's elements, source's elements) for each result and source, and shape them."""
         method = self._forward if plan.mode == "forward" else self._reverse
         recording, jacobians = method(problem, problem.source_shapes[0][0], tensors, chunk=plan.chunk, how=how)
@@ -117,14 +117,14 @@ class _BatchJacobian(JacobianRecipe):
         why = self._why_unproved(problem) if self.check_independence else None
         return flat if why is None else [*flat, coupling(problem, why, recording)]
 
-    def _shaped(self, problem: Problem, jacobians: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+    def _shaped(self, problem: Problem, jacobians: Sequence[Tensors]) -> list[tf.Tensor]:
         return [
             tf.reshape(jacobian, [*shape, *source[1:]])
             for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 
-    def _by_examples(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _by_examples(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
         specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in problem.source_specs]
         shapes = [(1, *shape[1:]) for shape in problem.returned.shapes]
@@ -143,7 +143,7 @@ class _BatchJacobian(JacobianRecipe):
         return self._shaped(problem, [flat[i : i + len(specs)] for i in range(0, len(flat), len(specs))])
 
     def _reverse(
-        self, problem: Problem, batch: int, tensors: Sequence[tf.Tensor], *, chunk: int | None, how: str
+        self, problem: Problem, batch: int, tensors: Tensors, *, chunk: int | None, how: str
     ) -> tuple[Recording, list[list[tf.Tensor]]]:
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
         jacobians = []
@@ -158,7 +158,7 @@ class _BatchJacobian(JacobianRecipe):
         return (tape, sources, outputs), jacobians
 
     def _forward(
-        self, problem: Problem, batch: int, tensors: Sequence[tf.Tensor], *, chunk: int | None, how: str
+        self, problem: Problem, batch: int, tensors: Tensors, *, chunk: int | None, how: str
     ) -> tuple[Recording, list[list[tf.Tensor]]]:
         columns = per_example(problem.source_sizes, batch)
         offsets = offsets_of(columns)
@@ -177,7 +177,7 @@ class _BatchJacobian(JacobianRecipe):
             for column, rows in zip(stacked, per_example(problem.output_sizes, batch), strict=True)
         ]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         count = len(problem.returned.names) * len(problem.source_names)
         if len(outputs) > count:
             advice = "use jacobian for all of it, or check_independence=False for its sum over a batch axis"

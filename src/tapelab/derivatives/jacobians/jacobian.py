@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
-from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
@@ -18,7 +18,7 @@ from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def jacobian(
     f: Callable,
     *,
     wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
@@ -89,8 +89,8 @@ def reverse_rows(
 
 def forward_rows(
     problem: Problem,
-    tensors: Sequence[tf.Tensor],
-    tangents: Callable[[int | tf.Tensor], Sequence[tf.Tensor]],
+    tensors: Tensors,
+    tangents: Callable[[int | tf.Tensor], Tensors],
     count: int,
     how: str,
     chunk: int | None = None,
@@ -162,14 +162,14 @@ class JacobianRecipe(Recipe):
         """Return how many independent examples there are."""
         return 1
 
-    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Tensors) -> list[tf.Tensor]:
         """Return the derivative, a flat list of tensors."""
         raise NotImplementedError
 
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         return row_ways(f"{plan.mode} mode, rows", partial(self.compute, problem, plan), plan.chunk)
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         count = len(problem.source_names)
         starts = range(0, count * len(problem.returned.names), count)
         return problem.structured_outputs([problem.structured(outputs[start : start + count]) for start in starts])
@@ -183,7 +183,7 @@ class _Jacobian(JacobianRecipe):
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
         return plan.mode == "reverse" and elements <= costs.XLA_JACOBIAN and not problem.facts.operations & LOOPS
 
-    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Tensors) -> list[tf.Tensor]:
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)
         return [
             tf.reshape(jacobian, [*shape, *source])
@@ -191,15 +191,11 @@ class _Jacobian(JacobianRecipe):
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 
-    def _reverse(
-        self, problem: Problem, chunk: int | None, how: str, tensors: Sequence[tf.Tensor]
-    ) -> list[list[tf.Tensor]]:
+    def _reverse(self, problem: Problem, chunk: int | None, how: str, tensors: Tensors) -> list[list[tf.Tensor]]:
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
         return [reverse_rows(tape, output, sources, problem.source_specs, how, chunk) for output in outputs]
 
-    def _forward(
-        self, problem: Problem, chunk: int | None, how: str, tensors: Sequence[tf.Tensor]
-    ) -> list[list[tf.Tensor]]:
+    def _forward(self, problem: Problem, chunk: int | None, how: str, tensors: Tensors) -> list[list[tf.Tensor]]:
         sizes, dtypes = problem.source_sizes, problem.source_dtypes
         offsets = offsets_of(sizes)
 

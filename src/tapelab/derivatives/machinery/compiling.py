@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_faults, out_of_range, require_right
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 _UNTRACEABLE = "the function cannot be traced into a graph"
 
@@ -49,9 +49,7 @@ class Compiler:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_programs": 0}
 
-    def first_that_works(
-        self, problem: Problem, plan: Plan, tensors: Sequence[tf.Tensor]
-    ) -> tuple[Entry, list[tf.Tensor]]:
+    def first_that_works(self, problem: Problem, plan: Plan, tensors: Tensors) -> tuple[Entry, list[tf.Tensor]]:
         """Return the entry of the first way that runs, which lacks what `Transform` knows, and its outputs."""
         ways = self._ways(problem, plan)
         first_error, lacking, barred = None, None, False
@@ -125,12 +123,12 @@ class Compiler:
         return [*[(way, True) for way in xla], *plain, (eager, None)]
 
     def _try(
-        self, problem: Problem, plan: Plan, way: Way, xla: bool | None, tensors: Sequence[tf.Tensor]
+        self, problem: Problem, plan: Plan, way: Way, xla: bool | None, tensors: Tensors
     ) -> tuple[Entry, list[tf.Tensor]]:
         """Compile a way and run it. Returns the `Entry`, with the plan as it was, and the outputs."""
         if way.eager:
 
-            def run(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            def run(tensors: Tensors) -> list[tf.Tensor]:
                 return way.compute(problem.apart(tensors))
 
             return Entry(problem, plan, run), run(tensors)
@@ -153,15 +151,8 @@ class Compiler:
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
-            if xla and (why := blind_to_faults(concrete.graph)):
-                if self._compile == "auto":
-                    raise WrongKernelError(why)
-                problem.note(why)
-            if xla and (why := problem.facts.unchecked_index):
-                if self._compile == "auto":
-                    raise WrongKernelError(why)
-                problem.doubts.append(why)
             if xla:
+                self._tell_of_faults(problem, concrete.graph)
                 Compiler.all_programs += 1
                 self._programs += 1
             run = direct_call(concrete)
@@ -184,6 +175,15 @@ class Compiler:
                 problem, plan, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
 
+    def _tell_of_faults(self, problem: Problem, graph: tf.Graph) -> None:
+        """Leave XLA where TensorFlow may raise and XLA would not; who chose it is told in the plan, or warned."""
+        found = (blind_to_faults(graph), problem.note), (problem.facts.unchecked_index, problem.doubts.append)
+        for why, tell in found:
+            if why and self._compile == "auto":
+                raise WrongKernelError(why)
+            if why:
+                tell(why)
+
     def _warn_of_doubts(self, problem: Problem) -> None:
         doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]
         if why := problem.cure.why_not(Needs.SECOND, ()):
@@ -192,12 +192,10 @@ class Compiler:
             self._warnings.once(doubt, doubt)
 
 
-def _of_right_indices(
-    name: str, run: Callable[[Sequence[tf.Tensor]], Any]
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def _of_right_indices(name: str, run: Callable[[Tensors], Any]) -> Callable[[Tensors], list[tf.Tensor]]:
     """Raise ValueError where the last of what a program returns says that an index was out of range."""
 
-    def checked(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def checked(tensors: Tensors) -> list[tf.Tensor]:
         outputs, wrong = run(tensors)
         message = f"{name}: an index is out of range, in tf.gather or its like"
         if tf.is_symbolic_tensor(wrong):

@@ -18,7 +18,7 @@ class Recent:
     A key is looked up once in a call: to hash one takes longer than to note when its entry was used.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._kept: dict[Hashable, list] = {}  # lists of when an entry was used last, and the entry
         self._clock = itertools.count()
 
@@ -38,7 +38,7 @@ class Recent:
         self._kept[key] = [next(self._clock), entry]
         if len(self._kept) > costs.SIGNATURES:
             used = {key: kept[0] for key, kept in list(self._kept.items())}
-            self._kept.pop(min(used, key=used.get), None)
+            self._kept.pop(min(used, key=used.__getitem__), None)
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -67,7 +67,9 @@ class Entry(NamedTuple):
         """Whether a call still computes what the function does now."""
         if self.chance is not None and self.chance != chance():
             return False
-        return (self.graph is None or self.graph() is graph_being_built()) and self.outside.unchanged()
+        if self.graph is not None and self.graph() is not graph_being_built():
+            return False
+        return self.outside is not None and self.outside.unchanged()
 
 
 def graph_being_built() -> tf.Graph:

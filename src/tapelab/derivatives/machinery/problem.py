@@ -20,7 +20,7 @@ from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placehold
 from tapelab.derivatives.wrong.kernels import unchecked_index
 from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
 _CHANGING = EFFECTS["writes"] + EFFECTS["changes"]
@@ -112,7 +112,7 @@ class Problem:
         sources: Sources,
         taken: Description | None,
         rest: Description,
-        tensors: Sequence[tf.Tensor],
+        tensors: Tensors,
         *,
         vector_size: int = 0,
     ):
@@ -177,22 +177,22 @@ class Problem:
         pairs = zip(self.returned.shapes, self.returned.dtypes, strict=True)
         return [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
 
-    def sources(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor | tf.Variable]:
+    def sources(self, tensors: Tensors) -> list[tf.Tensor | tf.Variable]:
         """Return what a tape is to watch: the variables, or the first of the tensors."""
         return self._sources.variables or list(tensors[: self.data_start])
 
-    def apart(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def apart(self, tensors: Tensors) -> list[tf.Tensor]:
         """Return the tensors, with copies for sources: a tape does not tell a tensor from itself elsewhere.
 
         Elsewhere is another source, the data, or the function's closure. In a graph each input is a tensor of its own.
         """
         return [*map(tf.identity, tensors[: self.data_start]), *tensors[self.data_start :]]
 
-    def vector(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def vector(self, tensors: Tensors) -> list[tf.Tensor]:
         """Return the last tensors: the tangents of all sources, or the cotangents of all outputs."""
         return list(tensors[len(tensors) - self.vector_size :])
 
-    def evaluate(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def evaluate(self, tensors: Tensors) -> list[tf.Tensor]:
         """Call the function, and return what it returns as a flat list of tensors."""
         leaves = iter(tensors)
         if self._sources.variables is None:
@@ -217,7 +217,7 @@ class Problem:
         """Give a flat list, one entry for each output, the outputs' structure."""
         return unflatten(self.output_description, iter(flat))
 
-    def probe(self, tensors: Sequence[tf.Tensor]) -> None:
+    def probe(self, tensors: Tensors) -> None:
         """Find out what the function returns, and on which sources it depends, without running it if possible.
 
         Args:
@@ -278,7 +278,7 @@ class Problem:
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
 
-    def _facts(self, graph: tf.Graph, ends: Sequence[tf.Tensor]) -> Facts:
+    def _facts(self, graph: tf.Graph, ends: Tensors) -> Facts:
         """Return what a graph of the function shows; ``ends`` are its results."""
         tensors = [output for operation in graph.get_operations() for output in operation.outputs]
         definition = graph.as_graph_def()
@@ -300,14 +300,14 @@ class Problem:
             gaps=found,
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
-            unchecked_index=unchecked_index(graph),
+            unchecked_index=unchecked_index(graph, ends),
         )
 
-    def _observe(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _observe(self, tensors: Tensors) -> list[tf.Tensor]:
         with self.cure.applied():
             return self._observe_cured(tensors)
 
-    def _observe_cured(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _observe_cured(self, tensors: Tensors) -> list[tf.Tensor]:
         sources = self.sources(tensors)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)

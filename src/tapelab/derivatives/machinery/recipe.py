@@ -1,6 +1,6 @@
 """How to compute one kind of derivative: what `tapelab.derivatives.machinery.transform` needs to know of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem, evaluations
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Recipe:
         """Return the list of each `Way`, the fastest first and one that is eager last."""
         raise NotImplementedError
 
-    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+    def verify(self, problem: Problem, tensors: Tensors, outputs: Tensors) -> None:
         """Raise if what was computed the first time is wrong, whichever way it was computed."""
         if problem.transposed and problem.custom_gradients and problem.repeatable:
             _require_linear(problem, tensors)
@@ -77,11 +77,11 @@ class Recipe:
             return problem.output_description, problem.returned.shapes, problem.returned.dtypes, "function's results"
         return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
 
-    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def value(self, problem: Problem, outputs: Tensors) -> Any:
         """Return what the caller gets as the function's value, from the flat list of what it returned."""
         return problem.structured_outputs(outputs)
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         """Return what the caller gets, from the flat list that was computed."""
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class OnePass(Recipe):
         """Whether XLA is tried first."""
         return problem.facts.largest <= costs.XLA_ONE_PASS
 
-    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         """Return the derivative, a flat list of tensors."""
         raise NotImplementedError
 
@@ -120,7 +120,7 @@ class OnePass(Recipe):
         return ways
 
 
-def with_value(problem: Problem, compute: Callable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def with_value(problem: Problem, compute: Callable, tensors: Tensors) -> list[tf.Tensor]:
     """Compute a derivative, and behind it the function's value.
 
     The value comes from the evaluation that the derivative makes anyway, where it makes one.
@@ -138,22 +138,22 @@ def with_value(problem: Problem, compute: Callable, tensors: Sequence[tf.Tensor]
     return [*outputs, *value]
 
 
-def apart(problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
+def apart(problem: Problem, outputs: Tensors) -> tuple[Tensors, Tensors]:
     """Undo `with_value`: return the value, and the derivative."""
     count = len(outputs) - len(problem.returned.names)
     return outputs[count:], outputs[:count]
 
 
-def _same(some: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> bool:
+def _same(some: Tensors, others: Tensors) -> bool:
     return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
-def _is_here(tensors: Sequence[tf.Tensor]) -> bool:
+def _is_here(tensors: Tensors) -> bool:
     """Whether tensors belong to the graph that is being built, and not to one within, such as a loop's body."""
     return tf.executing_eagerly() or all(tensor.graph is tf.compat.v1.get_default_graph() for tensor in tensors)
 
 
-def _require_linear(problem: Problem, tensors: Sequence[tf.Tensor]) -> None:
+def _require_linear(problem: Problem, tensors: Tensors) -> None:
     """Raise ValueError if a custom gradient is not linear in its cotangents: no product with tangents is right then."""
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(sources := problem.sources(tensors))

@@ -5,12 +5,12 @@ LOOP        `tf.map_fn`: a loop in the graph. Knows what the graph knows.
 EAGER       a Python loop, outside any graph. Knows everything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from tapelab.derivatives.machinery.recipe import Way
 from tapelab.derivatives.machinery.vectorized import vectorized
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 VECTORIZED, LOOP, EAGER = "vectorised", "loop", "eager"
 
@@ -52,7 +52,7 @@ def map_rows(
     return [tf.concat(pair, axis=0) for pair in zip(stacked, rest, strict=True)]
 
 
-def row_ways(label: str, compute: Callable[[str, Sequence[tf.Tensor]], list[tf.Tensor]], chunk: int) -> list[Way]:
+def row_ways(label: str, compute: Callable[[str, Tensors], list[tf.Tensor]], chunk: int) -> list[Way]:
     """Return a `Way` for each of the three: ``compute`` takes how, and then the flat list of tensors."""
     return [
         Way(f"{label}, {how}", partial(compute, how), eager=how == EAGER, chunk=chunk if how == VECTORIZED else 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tapelab.derivatives.machinery.arguments.calling import no_vector, require_call
+from tapelab.derivatives.machinery.arguments.calling import Argnums, no_vector, require_call
 from tapelab.derivatives.machinery.arguments.checks import (
     dense_tensor,
     require_alike,
@@ -33,7 +33,7 @@ from tapelab.derivatives.private import derivatives_wanted, recording, unconvert
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_gradients import in_a_block
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
@@ -125,7 +125,7 @@ class Transform:
         """
         return self._entry(args, kwargs)[0].plan
 
-    def _run(self, entry: Entry, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _run(self, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
         if entry.plan.compiled == "eager":
             return self._run_eagerly(entry, tensors)
         if recording() or not tf.executing_eagerly():
@@ -134,7 +134,7 @@ class Transform:
         return entry.run(tensors)
 
     @tf.autograph.experimental.do_not_convert
-    def _run_eagerly(self, entry: Entry, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _run_eagerly(self, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
         with entry.problem.cure.applied():
             return entry.run(tensors)
 
@@ -179,7 +179,7 @@ class Transform:
 
     @tf.autograph.experimental.do_not_convert
     def _build(
-        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Sequence[tf.Tensor]
+        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Tensors
     ) -> tuple[Entry, list[tf.Tensor]]:
         """Return the entry and its outputs, of a function that read the same at the start and at the end.
 
@@ -189,7 +189,7 @@ class Transform:
             return self._built(taken, rest, vector, tensors)
 
     def _built(
-        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Sequence[tf.Tensor]
+        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Tensors
     ) -> tuple[Entry, list[tf.Tensor]]:
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
@@ -222,7 +222,7 @@ class Transform:
         )
 
     def _problem(
-        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Sequence[tf.Tensor]
+        self, taken: Description | None, rest: Description, vector: Description | None, tensors: Tensors
     ) -> Problem:
         """Return what is known of the function with these arguments, after checking that it has the derivative."""
         size = 0 if vector is None else len(names(vector, ""))
@@ -265,7 +265,7 @@ def transform(
     f: Callable,
     recipe: Recipe,
     *,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     wrt: Any = None,
     return_value: bool = False,
     compile: str = "auto",
@@ -282,7 +282,7 @@ def transform(
     return Transform(f, recipe, sources, return_value=return_value, **options)
 
 
-def _value_and_result(recipe: Recipe, problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Any, Any]:
+def _value_and_result(recipe: Recipe, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
     value, own = apart(problem, outputs)
     return recipe.value(problem, value), recipe.result(problem, own)
 

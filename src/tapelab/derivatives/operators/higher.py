@@ -1,7 +1,6 @@
 """The recipes of order above two: the biharmonic operator, and derivatives along a curve."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +17,6 @@ from tapelab.derivatives.operators.recipe import (
     TAYLOR,
     Coefficients,
     Operator,
-    Tensors,
     along_directions,
     note_if_zero,
     propagated,
@@ -28,7 +26,7 @@ from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 class Biharmonic(Operator):
@@ -123,7 +121,7 @@ class Taylor(Recipe):
             problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
         return [*run(sources), *[part for parts in orders for part in parts]]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         count = len(problem.returned.names)
         value, *orders = [problem.structured_outputs(outputs[k : k + count]) for k in range(0, len(outputs), count)]
         return value, orders

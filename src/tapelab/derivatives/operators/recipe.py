@@ -28,7 +28,7 @@ from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
 from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 TAYLOR = "collapsed Taylor mode"
 GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
@@ -39,7 +39,6 @@ ONCE = (
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
 
 
-Tensors = Sequence[tf.Tensor]
 # Tensors that are computed for the whole batch, beside the function's own.
 Coefficients = Sequence[tf.Tensor | None]
 
@@ -248,13 +247,13 @@ class Operator(Recipe):
             return results
         return [*results, coupling(problem, why, recorded(problem, tensors, persistent=True))]
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         width = len(self.specs(problem)) if self.batched else len(outputs)
         if len(outputs) > width:
             require_uncoupled(problem, outputs[width], "use batched=False for a sum over the whole batch")
         return self.structured(problem, outputs[:width])
 
-    def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def structured(self, problem: Problem, outputs: Tensors) -> Any:
         """Give the flat list of results the structure that the caller gets."""
         return problem.structured_outputs(outputs)
 
@@ -309,5 +308,5 @@ def along_directions(
 
 def note_if_zero(problem: Problem, outputs: Sequence[Val]) -> None:
     """Note that the last channel of every result is zero."""
-    if all(output.ch is None or output.ch[-1] is None for output in outputs):
+    if all(not output.ch or output.ch[-1] is None for output in outputs):
         problem.note(_LINEAR)

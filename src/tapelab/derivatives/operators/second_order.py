@@ -1,7 +1,6 @@
 """The recipes of operators of second order, Σ_r w_r (v_r·∇)² f + b·∇f: collapsed Taylor mode, or nested tapes."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +9,13 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.operators.recipe import (
     Coefficients,
     Operator,
-    Tensors,
     along_directions,
     note_if_zero,
     propagated,
 )
 from tapelab.derivatives.operators.taylor_mode.algebras import Second
 from tapelab.derivatives.operators.taylor_mode.values import Val, zeros_if_none
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -119,7 +117,7 @@ class SecondOrder(Operator):
                 start += math.prod(example)
         return [*values, *gradients, *sums]
 
-    def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def structured(self, problem: Problem, outputs: Tensors) -> Any:
         if not self.all_orders:
             return problem.structured_outputs(outputs)
         count, each = len(problem.returned.names), len(problem.source_names)

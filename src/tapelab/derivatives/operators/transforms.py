@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
-from tapelab.derivatives.machinery.arguments.calling import OperatorOptions, Options, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, OperatorOptions, Options, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.operators.higher import Biharmonic, Taylor
@@ -14,7 +14,7 @@ from tapelab.derivatives.operators.second_order import General, Sampled, SecondO
 def laplacian(
     f: Callable,
     *,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     samples: int | None = None,
     seed: int | None = None,
     chunk_size: int | None = None,
@@ -79,7 +79,7 @@ def laplacian(
 def value_gradient_laplacian(
     f: Callable,
     *,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     chunk_size: int | None = None,
     **options: Unpack[OperatorOptions],
 ) -> Transform:
@@ -157,7 +157,7 @@ def second_order(
 def biharmonic(
     f: Callable,
     *,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     return_value: bool = False,
     **options: Unpack[OperatorOptions],
 ) -> Transform:
@@ -190,7 +190,7 @@ def taylor(
     f: Callable,
     order: int,
     *,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     custom_gradients: bool = False,
     **options: Unpack[Options],
 ) -> Transform:

@@ -13,7 +13,7 @@ met.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tapelab.derivatives import costs
 
@@ -21,7 +21,8 @@ import numpy as np
 from scipy import sparse
 
 
-class Colouring(NamedTuple):
+@dataclass(frozen=True)
+class Colouring:
     """Colours of columns, of rows, or of both.
 
     Attributes:
@@ -76,15 +77,13 @@ def _best(pattern: sparse.csr_array, greedy: Callable, least: int) -> np.ndarray
     turned = pattern.T.tocsr()
     neighbours = _lists(turned)
     used = np.flatnonzero(np.diff(turned.indptr))
-    best = None
+    found: list[np.ndarray] = []
     quick = pattern.nnz > costs.COLOURED_QUICKLY
     for order in _orders(pattern, turned, used):
-        colours = greedy(neighbours, pattern.shape, order)
-        if best is None or colours.max(initial=-1) < best.max(initial=-1):
-            best = colours
-        if best.max(initial=-1) < least or quick:
+        found.append(greedy(neighbours, pattern.shape, order))
+        if found[-1].max(initial=-1) < least or quick:
             break
-    return best
+    return min(found, key=lambda colours: colours.max(initial=-1))
 
 
 def _lists(matrix: sparse.csr_array) -> list[list[int]]:
@@ -111,7 +110,9 @@ def _smallest_last(turned: sparse.csr_array, used: np.ndarray) -> np.ndarray:
     for j, d in degree.items():
         buckets.setdefault(d, []).append(j)
     left = [len(column) for column in columns]
-    removed, order, lowest = set(), [], 0
+    removed: set[int] = set()
+    order: list[int] = []
+    lowest = 0
     while len(order) < len(degree):
         while not buckets.get(lowest):
             lowest += 1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.sparse.colouring import Colouring
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 from scipy import sparse
@@ -72,7 +72,7 @@ class Layout:
             start += count
         self._sparse_tensors = [None] * len(self.blocks)
 
-    def values(self, products: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def values(self, products: Tensors) -> list[tf.Tensor]:
         """Read the entries from products with all colours.
 
         Args:
@@ -91,7 +91,7 @@ class Layout:
         parts = tf.split(whole, self.counts) if len(self.counts) > 1 else [whole]
         return [tf.cast(part, block.dtype) for part, block in zip(parts, self.blocks, strict=True)]
 
-    def matrices(self, values: Sequence[tf.Tensor], form: str) -> list[tf.SparseTensor | sparse.sparray]:
+    def matrices(self, values: Tensors, form: str) -> list[tf.SparseTensor | sparse.sparray]:
         """Put the blocks together, in one of the `FORMATS`."""
         make = self._sparse_tensor if form == "tensorflow" else _scipy(form)
         return [make(index, block, part) for index, (block, part) in enumerate(zip(self.blocks, values, strict=True))]

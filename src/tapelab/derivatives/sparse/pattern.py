@@ -11,7 +11,7 @@ from tapelab.derivatives.hessians.hessian import hessian_products
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.sparse.dependence import Dependence, identity, room_for
 from tapelab.derivatives.sparse.walk import Dependences, static_shape
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 from scipy import sparse
@@ -42,7 +42,7 @@ def jacobian_pattern(problem: Problem, limit: float) -> Pattern:
     if not problem.custom_gradients:
         return _traced(problem, limit, problem.evaluate, problem.output_sizes)
 
-    def product(tensors: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def product(tensors: Tensors, cotangents: Tensors) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return dense_gradient(tape, outputs, sources, cotangents)
 
@@ -63,7 +63,7 @@ def hessian_pattern(problem: Problem, limit: float) -> Pattern:
         found = _traced(problem, limit, product, problem.source_sizes, vector=problem.source_specs)
         return Pattern(found.matrix + found.matrix.T, found.dense)
 
-    def gradient(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def gradient(tensors: Tensors) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         return dense_gradient(tape, outputs[0], sources)
 

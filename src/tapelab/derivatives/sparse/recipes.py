@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
@@ -28,13 +28,13 @@ from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 from ml_dtypes import finfo
 from scipy import sparse
 
-Product = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+Product = Callable[[Tensors], list[tf.Tensor]]
 
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
 
@@ -53,6 +53,7 @@ class _Sparse(Recipe):
     memory_limit: int | None
     mode_names = {"columns": "forward", "rows": "reverse", "symmetric": "reverse over reverse"}  # noqa: RUF012
     checked, compared = "", ""  # by which product the matrix is checked, and its name
+    streams: ClassVar[int]  # how often as much memory as the function's largest tensor a product takes
 
     def __post_init__(self) -> None:
         require_one_of(FORMATS, format=self.format)
@@ -69,8 +70,12 @@ class _Sparse(Recipe):
     def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         raise NotImplementedError
 
-    def product(self, problem: Problem, by: str, tensors: Sequence[tf.Tensor]) -> Product:
+    def product(self, problem: Problem, by: str, tensors: Tensors) -> Product:
         """Return a function from a vector to its product with the matrix, from the side that has colours."""
+        raise NotImplementedError
+
+    def structured(self, problem: Problem, rows: list) -> Any:
+        """Return rows of blocks in the structure of what the function returned and of the sources."""
         raise NotImplementedError
 
     def plan(self, problem: Problem) -> SparsePlan:
@@ -79,10 +84,10 @@ class _Sparse(Recipe):
         heights, widths = self.heights(problem), problem.source_sizes
         pattern = self._pattern(problem, sum(heights), sum(widths), limit)
         colouring = self.colour(problem, pattern.matrix)
-        blocks = ([sum(heights)], [sum(widths)], problem.source_dtypes[:1])
-        if not self.packed:
-            blocks = (heights, widths, problem.source_dtypes)
-        problem.layout = Layout(pattern.matrix, colouring, *blocks)
+        if self.packed:
+            problem.layout = Layout(pattern.matrix, colouring, [sum(heights)], [sum(widths)], problem.source_dtypes[:1])
+        else:
+            problem.layout = Layout(pattern.matrix, colouring, heights, widths, problem.source_dtypes)
         if self.check_pattern and not problem.repeatable:
             problem.note("not compared with a product: the function draws random numbers or changes variables")
         chunk, needed = rows_at_once(
@@ -142,7 +147,7 @@ class _Sparse(Recipe):
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
 
-    def _compute(self, problem: Problem, chunk: int, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _compute(self, problem: Problem, chunk: int, how: str, tensors: Tensors) -> list[tf.Tensor]:
         colouring = problem.layout.colouring
         product = self.product(problem, colouring.by, tensors)
         given, found = problem.source_specs, problem.source_specs
@@ -157,7 +162,7 @@ class _Sparse(Recipe):
 
         return problem.layout.values(map_rows(row, found, colouring.count, how, chunk))
 
-    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+    def verify(self, problem: Problem, tensors: Tensors, outputs: Tensors) -> None:
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
         super().verify(problem, tensors, outputs)
         if not self.check_pattern or not problem.repeatable or not problem.facts.traceable:
@@ -187,7 +192,7 @@ class _Sparse(Recipe):
         elif bool(tf.reduce_any(wrong)):
             raise SparsityError(message)
 
-    def _product(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _product(self, problem: Problem, vector: np.ndarray, tensors: Tensors) -> tf.Tensor:
         """A product with the matrix, float64."""
         given = problem.output_specs if self.checked == "rows" else problem.source_specs
 
@@ -197,7 +202,7 @@ class _Sparse(Recipe):
 
         return problem.traced(compute)(*tensors)
 
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+    def result(self, problem: Problem, outputs: Tensors) -> Any:
         matrices = problem.layout.matrices(outputs, self.format)
         if self.packed:
             return matrices[0]
@@ -233,7 +238,7 @@ class SparseJacobian(_Sparse):
                 return colour_rows(pattern)
         return found
 
-    def product(self, problem: Problem, by: str, tensors: Sequence[tf.Tensor]) -> Product:
+    def product(self, problem: Problem, by: str, tensors: Tensors) -> Product:
         if by == "columns":
             return linearized(problem, tensors, persistent=True)[1]
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
@@ -263,7 +268,7 @@ class SparseHessian(_Sparse):
     def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         return colour_symmetric(pattern)
 
-    def product(self, problem: Problem, by: str, tensors: Sequence[tf.Tensor]) -> Product:
+    def product(self, problem: Problem, by: str, tensors: Tensors) -> Product:
         return hessian_products(problem, tensors, persistent=True)
 
     def structured(self, problem: Problem, rows: list) -> Any:

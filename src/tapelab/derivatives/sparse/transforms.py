@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from tapelab.derivatives.jacobians.jacobian import MODES
-from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Argnums, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import require_one_of
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
@@ -15,7 +15,7 @@ def sparse_jacobian(
     f: Callable,
     *,
     wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     mode: str = "auto",
     packed: bool = False,
     format: str = "tensorflow",
@@ -64,7 +64,7 @@ def sparse_hessian(
     f: Callable,
     *,
     wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
+    argnums: Argnums = 0,
     packed: bool = False,
     format: str = "tensorflow",
     check_pattern: bool = True,

@@ -144,7 +144,7 @@ class Dependences(Walk[Dependence]):
         number = int(chosen.numpy().any() if "If" in op.type else chosen.numpy())
         return self.body(op, names[number if 0 <= number < len(names) else -1], known[1:])
 
-    def joined(self, several: Sequence[Dependence]) -> Dependence:
+    def joined(self, op: tf.Operation, several: Sequence[Dependence]) -> Dependence:
         return _either(several, self._room)
 
     def loop(self, op: tf.Operation, known: list[Dependence]) -> list[Dependence]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tapelab.derivatives.wrong.rules import RULES, Met
 from tapelab.graphs.flow import Walk
-from tapelab.graphs.operations import WRONG
+from tapelab.graphs.operations import WRONG, of_family, with_fact
+from tapelab.graphs.operations.operation import OUTSIDE
 from tapelab.graphs.program import function_body, place
 from tapelab.process.tensorflow import tf
 
@@ -27,9 +28,9 @@ class Needs(IntEnum):
     AT_POINTS = 5  # all of them at such a point
 
 
-_OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
+_OPAQUE = of_family(OUTSIDE) - with_fact("leaves")  # what these call is no function of TensorFlow's
 # Through these nothing is differentiated, and that is what they are for.
-_ENDS = {"OnesLike", "StopGradient", "ZerosLike"}
+_ENDS = with_fact("flat") & (with_fact("passes") | with_fact("valueless"))
 
 
 class Gaps(NamedTuple):
@@ -66,7 +67,7 @@ def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
 class _Finder(Walk[bool]):
     """Follows what depends on the sources, and collects what is wrong on the way."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.found = Gaps({}, {})
         self._callers: tuple[tf.Operation, ...] = ()
 
@@ -98,7 +99,7 @@ class _Finder(Walk[bool]):
         finally:
             self._callers = callers
 
-    def joined(self, several: Sequence[bool]) -> bool:
+    def joined(self, op: tf.Operation, several: Sequence[bool]) -> bool:
         return any(several)
 
     def step(self, op: tf.Operation, known: list[bool]) -> list[bool]:
@@ -109,13 +110,21 @@ class _Finder(Walk[bool]):
 
 def operations_of(graph: tf.Graph) -> Iterator[tf.Operation]:
     """The operations of a graph, and of the functions that it calls, as far as they are found."""
-    for op in graph.get_operations():
-        yield op
+    return (op for op, _ in operations_within(graph.get_operations()))
+
+
+def operations_within(
+    operations: Iterable[tf.Operation], callers: tuple[tf.Operation, ...] = ()
+) -> Iterator[tuple[tf.Operation, tuple[tf.Operation, ...]]]:
+    """Operations, and those of the functions that they call, as far as they are found: each with those that call it."""
+    for op in operations:
+        yield op, callers
         for attribute in op.op_def.attr:
             if "func" in attribute.type:
                 for function in np.ravel(op.get_attr(attribute.name)):
                     with contextlib.suppress(LookupError):
-                        yield from operations_of(function_body(graph, function.name))
+                        body = function_body(op.graph, function.name)
+                        yield from operations_within(body.get_operations(), (*callers, op))
 
 
 def _where(op: tf.Operation, callers: tuple[tf.Operation, ...]) -> str:

@@ -5,20 +5,17 @@ is computed there. Who chooses XLA gets what raises no error there, and a note i
 """
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from tapelab.derivatives.wrong.gaps import operations_of
-from tapelab.graphs.operations import KERNELS
-from tapelab.graphs.program import nodes_of, place
-from tapelab.process.tensorflow import tf
+from tapelab.derivatives.wrong.gaps import operations_within
+from tapelab.graphs.operations import KERNELS, known
+from tapelab.graphs.operations.operation import SCATTERING
+from tapelab.graphs.program import CALLS, LOOPS, function_body, in_order, nodes_of, place
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
-# Operations that read or write at an index, which is that input. Each of the second kind has one of the first for a
-# gradient.
-_READING = {"GatherNd": 1, "GatherV2": 1, "ResourceGather": 1, "ReverseSequence": 1, "TensorListGetItem": 1}
-_WRITING = {"ScatterNd": 0} | {f"TensorScatter{how}": 1 for how in ("Add", "Max", "Min", "Sub", "Update")}
-_SEGMENTS = {f"UnsortedSegment{how}": 1 for how in ("Max", "Min", "Prod", "Sum")}
 _IN_RANGE = {"ArgMax", "ArgMin", "Range", "Shape", "TopKV2"}  # what these give is taken for a right index
 
 
@@ -45,63 +42,152 @@ def blind_to_faults(graph: tf.Graph) -> str | None:
 def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
     """Return whether an index is out of range, in a graph that is being traced; None if none can be.
 
-    There TensorFlow raises on a CPU, and XLA takes the nearest index. Loops, branches and functions that the graph
-    calls are not looked into: see `unchecked_index`.
+    There TensorFlow raises on a CPU, and XLA takes the nearest index. What writes at an index is passed over: its
+    gradient reads there. Loops, branches and functions that the graph calls are not looked into: see `unchecked_index`.
     """
-    indexed = {op: op.inputs[_READING[op.type]] for op in graph.get_operations() if op.type in _READING}
-    found = [_leaves(index, _sizes(op)) for op, index in indexed.items() if _may_leave(op, index)]
+    reading = [op for op in graph.get_operations() if not _writes(op) and _may_leave(op)]
+    found = [_leaves(_index(op), _sizes(op)) for op in reading]
     return tf.reduce_any(found) if found else None
 
 
-def unchecked_index(graph: tf.Graph) -> str | None:
+def unchecked_index(graph: tf.Graph, ends: Tensors) -> str | None:
     """Say which operation in a loop, branch or function of a graph may have an index out of range that XLA hides.
 
-    In loops the elements of a `tf.TensorArray` are read one after the other: they are not looked at.
+    Args:
+        ends: the results: what else the graph has, such as their gradients, is not looked at.
     """
-    places = _READING | _WRITING | _SEGMENTS
-    for op in operations_of(graph):
-        if op.graph is graph or op.type not in places or op.type == "TensorListGetItem":
-            continue
-        if _may_leave(op, op.inputs[places[op.type]]):
+    for op, callers in operations_within(in_order(graph, ends)):
+        if callers and _may_leave(op, callers) and not _stays_in_its_list(op, callers):
             return f"XLA does not see an index out of range in a loop, branch or function, such as in {place(op)}"
     return None
 
 
-def _may_leave(op: tf.Operation, index: tf.Tensor) -> bool:
-    """Whether an operation's index may be out of range, as far as the graph shows."""
-    values, sizes = tf.get_static_value(index), _known_sizes(op)
+def _index(op: tf.Operation) -> tf.Tensor | None:
+    number = known(op.type).at
+    return None if number is None else op.inputs[number]
+
+
+def _writes(op: tf.Operation) -> bool:
+    return known(op.type).family == SCATTERING or op.type == "TensorListSetItem"
+
+
+def _may_leave(op: tf.Operation, callers: Sequence[tf.Operation] = ()) -> bool:
+    """Whether an operation has an index, and it may be out of range, as far as the graph shows."""
+    if (index := _index(op)) is None:
+        return False
+    values, sizes = tf.get_static_value(index), _sizes(op, callers)
     if values is None or sizes is None:
         return _is_given(index)
-    return bool(np.any(values >= sizes) or (op.type not in _SEGMENTS and np.any(values < 0)))
+    return bool(np.any(values >= sizes) or (not known(op.type).has("drops") and np.any(values < 0)))
 
 
-def _known_sizes(op: tf.Operation) -> np.ndarray | None:
-    """The sizes of the axes that an operation's indices are of, where the graph shows them."""
-    if op.type == "ScatterNd" or op.type in _SEGMENTS:
-        return tf.get_static_value(op.inputs[2])
-    shape = op.inputs[0].shape
-    if not shape.is_fully_defined() or op.type in ("ResourceGather", "TensorListGetItem"):
+def _stays_in_its_list(op: tf.Operation, callers: Sequence[tf.Operation]) -> bool:
+    """Whether an element of a list has the number of a loop's turn, and the list is as long as the loop, as is shown.
+
+    So the elements of a `tf.TensorArray` are read and written in recurrent layers, `tf.map_fn` and `tf.scan`.
+    """
+    body, loop = op.graph, callers[-1]
+    if not op.type.startswith("TensorList") or loop.type not in LOOPS or len(body.outputs) != len(loop.inputs):
+        return False
+    turn = op.inputs[1]
+    number = _number(turn)
+    if number is None:
+        return False
+    start, length = _value(loop.inputs[number], callers[:-1]), _length(op.inputs[0], callers)
+    step = _origin(body.outputs[number]).op
+    if start is None or start < 0 or length is None or step.type not in ("Add", "AddV2"):
+        return False
+    steps = [tf.get_static_value(tensor) for tensor in step.inputs if _number(tensor) != number]
+    if len(steps) != 1 or steps[0] is None or steps[0] < 0:
+        return False
+    return any(limit is not None and limit <= length for limit in _limits(callers, number))
+
+
+def _limits(callers: Sequence[tf.Operation], number: int) -> Iterator[np.ndarray | None]:
+    """What a variable of the innermost loop is less than in each turn, None where it is not known."""
+    loop = callers[-1]
+    left = [function_body(loop.graph, loop.get_attr("cond").name).outputs[0]]
+    while left:
+        test = _origin(left.pop()).op
+        if test.type == "LogicalAnd":
+            left += test.inputs
+        elif test.type == "Less" and _number(test.inputs[0]) == number:
+            limit = _number(test.inputs[1])
+            fixed = (
+                limit is not None
+                and _number(function_body(loop.graph, loop.get_attr("body").name).outputs[limit]) == limit
+            )
+            yield _value(loop.inputs[limit], callers[:-1]) if fixed else tf.get_static_value(test.inputs[1])
+
+
+def _number(tensor: tf.Tensor) -> int | None:
+    """Which argument of a function a tensor is, of the function that it is in; None if it is none."""
+    arguments = [argument.ref() for argument in tensor.graph.inputs]
+    found = _origin(tensor).ref()
+    return arguments.index(found) if found in arguments else None
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """What a tensor is a copy of, and of a list the one of the same length that elements were written to."""
+    while tensor.op.type in ("Identity", "TensorListSetItem"):
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _value(tensor: tf.Tensor, callers: Sequence[tf.Operation]) -> np.ndarray | None:
+    """The value of a tensor, where the graph shows it, or the graphs that call its function."""
+    return tf.get_static_value(_passed(tensor, callers, CALLS))
+
+
+def _length(items: tf.Tensor, callers: Sequence[tf.Operation]) -> int | np.ndarray | None:
+    """How many elements a list has, likewise."""
+    made = _passed(items, callers, CALLS | LOOPS).op
+    if made.type == "TensorListReserve":
+        return tf.get_static_value(made.inputs[1])
+    return made.inputs[0].shape[0] if made.type == "TensorListFromTensor" else None
+
+
+def _passed(tensor: tf.Tensor, callers: Sequence[tf.Operation], through: frozenset[str]) -> tf.Tensor:
+    """What was passed to a function, and to the one that calls it, for a tensor: by calls of these types."""
+    for caller in reversed(callers):
+        number = _number(tensor)
+        if number is None or caller.type not in through:
+            break
+        tensor = caller.inputs[number]
+    return _origin(tensor)
+
+
+def _sizes(op: tf.Operation, callers: Sequence[tf.Operation] | None = None) -> Any:
+    """The sizes of the axes that an operation's indices are of: a tensor, in a graph that is being traced.
+
+    Args:
+        callers: those that call its function, for numbers in place of a tensor: None where the graphs do not show them.
+    """
+    items, in_numbers = op.inputs[0], callers is not None
+    read = tf.get_static_value if in_numbers else tf.identity
+    if op.type == "ScatterNd" or known(op.type).has("drops"):
+        return read(op.inputs[2])
+    if op.type.startswith("TensorList"):
+        return tf.raw_ops.TensorListLength(input_handle=items) if callers is None else _length(items, callers)
+    shape = _static_shape(items) if in_numbers else _shape(items)
+    if shape is None:
         return None
     if op.type == "ReverseSequence":
-        return np.array(shape[op.get_attr("seq_dim")] + 1)  # of lengths
-    if op.type == "GatherV2":
-        axis = tf.get_static_value(op.inputs[2])
-        return None if axis is None else np.array(shape)[axis]
-    return np.array(shape)[: op.inputs[1].shape[-1]]
+        return shape[op.get_attr("seq_dim")] + 1  # of lengths
+    if op.type not in ("GatherV2", "ResourceGather"):
+        return shape[: op.inputs[1].shape[-1]]
+    axis = read(op.inputs[2]) if op.type == "GatherV2" else 0
+    return None if axis is None else shape[axis]
 
 
-def _sizes(op: tf.Operation) -> tf.Tensor:
-    """The sizes of the axes that an operation's indices are of."""
-    if (known := _known_sizes(op)) is not None:
-        return tf.constant(known)
-    if op.type == "ResourceGather":
-        return tf.raw_ops.VariableShape(input=op.inputs[0])[0]
-    if op.type == "TensorListGetItem":
-        return tf.raw_ops.TensorListLength(input_handle=op.inputs[0])
-    shape = tf.shape(op.inputs[0])
-    if op.type == "ReverseSequence":
-        return shape[op.get_attr("seq_dim")] + 1
-    return shape[op.inputs[2]] if op.type == "GatherV2" else shape[: op.inputs[1].shape[-1]]
+def _static_shape(tensor: tf.Tensor) -> np.ndarray | None:
+    is_known = tensor.dtype != tf.resource and tensor.shape.is_fully_defined()
+    return np.array(tensor.shape) if is_known else None
+
+
+def _shape(tensor: tf.Tensor) -> tf.Tensor:
+    """The shape of a tensor, or of a variable."""
+    return tf.raw_ops.VariableShape(input=tensor) if tensor.dtype == tf.resource else tf.shape(tensor)
 
 
 def _leaves(index: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

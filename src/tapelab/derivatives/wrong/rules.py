@@ -4,18 +4,18 @@ The graph alone is looked at: whether a call comes to a point at which a derivat
 runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from tapelab.process.tensorflow import tf
+from tapelab.graphs.operations import known, with_fact
+from tapelab.graphs.operations.operation import MOVING
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
 _KINKS = ("Relu", "Maximum", "Minimum")
-_FEWEST = {"Max": "Min", "SegmentMax": "SegmentMin", "UnsortedSegmentMax": "UnsortedSegmentMin"}
-# What is computed from something that touches 0 and does not cross it does the same: of one tensor, of several.
-_KEEPS_SIGN = {"Cast", "ExpandDims", "Identity", "Mean", "Neg", "Reshape", "Squeeze", "Sum"}
-_JOINS = {"ConcatV2", "Mul", "Pack"}
+# What these compute from something that touches 0 and does not cross it does the same.
+_KEEPS_ZEROS = with_fact("keeps zeros") | with_fact("passes") - with_fact("flat")
 
 
 class Met(NamedTuple):
@@ -33,7 +33,7 @@ class Met(NamedTuple):
     reached: set
     within: set[tf.Operation]
 
-    def used(self, tensors: Sequence[tf.Tensor]) -> bool:
+    def used(self, tensors: Tensors) -> bool:
         """Whether the results are computed from one of these tensors."""
         return any(not self.within.isdisjoint(tensor.consumers()) for tensor in tensors)
 
@@ -84,7 +84,7 @@ def _may_cancel_a_kink(met: Met) -> bool:
 def _meets_its_minimum(met: Met) -> bool:
     """Whether the results are computed from a maximum and from the minimum of the same two tensors."""
     a, b = met.op.inputs
-    minima = [op.inputs for op in met.within if op.type == "Minimum"]
+    minima = [op.inputs for op in met.within if op.type == known(met.op.type).mirror]
     pairs = [(first, second) for one, other in minima for first, second in ((one, other), (other, one))]
     return not _same(a, b) and any(_same(a, first) and _same(b, second) for first, second in pairs)
 
@@ -95,7 +95,7 @@ def _meets_its_own_minimum(met: Met) -> bool:
     before, after = (tensor.shape.num_elements() for tensor in (op.inputs[0], op.outputs[0]))
     if op.type == "Max" and None not in (before, after) and before != 2 * after:
         return False
-    minima = [other for other in met.within if other.type == _FEWEST[op.type]]
+    minima = [other for other in met.within if other.type == known(op.type).mirror]
     return any(all(map(_same, op.inputs, other.inputs)) for other in minima)
 
 
@@ -106,9 +106,9 @@ def _touches_zero(met: Met) -> bool:
         return any(_is_square(a) and _is_zero(b) for a, b in (met.op.inputs, reversed(met.op.inputs)))
     if kind in ("Abs", "LeakyRelu", "Relu", "Relu6"):
         return _is_square(first)
-    while first.op.type in _KEEPS_SIGN:
-        first = first.op.inputs[0]
-    return first.op.type in ("ConcatV2", "Pack") and len({_is_square(part) for part in first.op.inputs}) == 2
+    while len(parts := _touching(first)) == 1:
+        (first,) = parts
+    return known(first.op.type).family == MOVING and len(set(map(_is_square, parts))) == 2
 
 
 def _is_zero(tensor: tf.Tensor) -> bool:
@@ -125,8 +125,15 @@ def _is_square(tensor: tf.Tensor) -> bool:
     if op.type == "Pow":
         exponent = tf.get_static_value(op.inputs[1])
         return exponent is not None and bool(np.any((exponent > 0) & (exponent % 2 == 0)))
-    inside = op.inputs[:1] if op.type in _KEEPS_SIGN else op.inputs if op.type in _JOINS else []
-    return any(map(_is_square, inside))
+    return any(map(_is_square, _touching(tensor)))
+
+
+def _touching(tensor: tf.Tensor) -> list[tf.Tensor]:
+    """The tensors one of which touches 0 without crossing it where this one does, as far as that is known."""
+    op = tensor.op
+    if op.type not in _KEEPS_ZEROS or len(op.outputs) > 1:
+        return []
+    return [part for part in op.inputs if not part.dtype.is_integer]
 
 
 def _same(a: tf.Tensor, b: tf.Tensor) -> bool:

@@ -8,11 +8,17 @@ import dataclasses
 import graphlib
 import itertools
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 GAP_X, GAP_Y = 16.0, 24.0
 STUB = 9.0  # a link's last bit, straight down into its box, for the arrowhead
 PORT = 20.0  # from one link to the next on a box, where there is room
 LANE = 10.0  # width kept free for a link that passes a row
+
+
+Size: TypeAlias = tuple[float, float]
+Link: TypeAlias = tuple[Hashable, Hashable]
+Neighbours: TypeAlias = Mapping[Hashable, Sequence[Hashable]]
 
 
 @dataclasses.dataclass
@@ -33,8 +39,8 @@ class Placed:
 
 
 def layered(
-    sizes: Mapping[Hashable, tuple[float, float]], links: Collection[tuple[Hashable, Hashable]], gap_y: float = GAP_Y
-) -> tuple[dict[Hashable, Placed], dict[tuple[Hashable, Hashable], list[tuple[float, float]]]]:
+    sizes: Mapping[Hashable, Size], links: Collection[Link], gap_y: float = GAP_Y
+) -> tuple[dict[Hashable, Placed], dict[Link, list[tuple[float, float]]]]:
     """Place nodes and route links.
 
     Args:
@@ -64,9 +70,7 @@ def layered(
     return {node: placed[node] for node in sizes}, routes
 
 
-def _rows(
-    sizes: Mapping[Hashable, tuple[float, float]], links: Collection[tuple[Hashable, Hashable]]
-) -> dict[Hashable, int]:
+def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hashable, int]:
     """The row of each node: the length of the longest path to it; a node without links in comes just above its use."""
     before, following = ({node: [] for node in sizes} for _ in range(2))
     for start, end in links:
@@ -93,11 +97,7 @@ def _neighbours(
     return above, below
 
 
-def _order(
-    placed: Mapping[Hashable, Placed],
-    above: Mapping[Hashable, Sequence[Hashable]],
-    below: Mapping[Hashable, Sequence[Hashable]],
-) -> list[list[Hashable]]:
+def _order(placed: Mapping[Hashable, Placed], above: Neighbours, below: Neighbours) -> list[list[Hashable]]:
     """The nodes of each row from left to right: sorted by the mean place of their neighbours, downwards and upwards."""
     rows = {}
     for node, place in placed.items():
@@ -121,7 +121,7 @@ def _mean(values: Sequence[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-def _crossings(order: Sequence[Sequence[Hashable]], below: Mapping[Hashable, Sequence[Hashable]]) -> int:
+def _crossings(order: Sequence[Sequence[Hashable]], below: Neighbours) -> int:
     total = 0
     for upper, lower in itertools.pairwise(order):
         index = {node: i for i, node in enumerate(lower)}
@@ -134,8 +134,8 @@ def _crossings(order: Sequence[Sequence[Hashable]], below: Mapping[Hashable, Seq
 def _set_x(
     placed: Mapping[Hashable, Placed],
     order: Sequence[Sequence[Hashable]],
-    above: Mapping[Hashable, Sequence[Hashable]],
-    below: Mapping[Hashable, Sequence[Hashable]],
+    above: Neighbours,
+    below: Neighbours,
 ) -> None:
     for row in order:
         _spread(placed, row, [0.0] * len(row))
@@ -182,8 +182,8 @@ def _set_y(
 
 
 def _ports(
-    placed: Mapping[Hashable, Placed], chains: Mapping[tuple[Hashable, Hashable], Sequence[Hashable]]
-) -> dict[tuple[str, tuple[Hashable, Hashable]], float]:
+    placed: Mapping[Hashable, Placed], chains: Mapping[Link, Sequence[Hashable]]
+) -> dict[tuple[str, Link], float]:
     """Where on a box each link starts or ends: spread over the middle of its edge in the order of the other ends."""
     leaving, arriving = {}, {}
     for link, chain in chains.items():
@@ -200,10 +200,10 @@ def _ports(
 
 
 def _route(
-    link: tuple[Hashable, Hashable],
+    link: Link,
     chain: Sequence[Hashable],
     placed: Mapping[Hashable, Placed],
-    ports: Mapping[tuple[str, tuple[Hashable, Hashable]], float],
+    ports: Mapping[tuple[str, Link], float],
     tops: Sequence[float],
     bottoms: Sequence[float],
 ) -> list[tuple[float, float]]:

@@ -1,20 +1,22 @@
 """What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # what a tape returns, where there is one
+
 _EMPTY = np.zeros(0)
 
 
-def dense(tensor: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor | None:
+def dense(tensor: Gradient | None) -> tf.Tensor | None:
     """Return a tensor, where this is `tf.IndexedSlices` too; None for None."""
     return tf.convert_to_tensor(tensor) if isinstance(tensor, tf.IndexedSlices) else tensor
 
 
-def array(tensor: tf.Tensor | tf.IndexedSlices | None) -> np.ndarray:
+def array(tensor: Gradient | None) -> np.ndarray:
     """Return the values of a tensor as a real or complex array.
 
     Args:
@@ -57,27 +59,25 @@ class Measures:
     def __init__(self):
         self._known = {}
 
-    def _remember(
-        self, question: str, tensor: tf.Tensor | tf.IndexedSlices | None, answer: Callable[[np.ndarray], Any]
-    ) -> Any:
+    def _remember(self, question: str, tensor: Gradient | None, answer: Callable[[np.ndarray], Any]) -> Any:
         key = (question, id(tensor))
         if key not in self._known:
             self._known[key] = answer(array(tensor)) if tensor is not None else answer(_EMPTY)
         return self._known[key]
 
-    def not_finite(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> bool:
+    def not_finite(self, tensor: Gradient | None) -> bool:
         """Whether there is a NaN or an infinity."""
         return self._remember("not finite", tensor, lambda a: bool(a.size) and not np.isfinite(a).all())
 
-    def nan(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> bool:
+    def nan(self, tensor: Gradient | None) -> bool:
         """Whether there is a NaN."""
         return self._remember("nan", tensor, lambda a: bool(np.isnan(a).any()))
 
-    def zero(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> bool:
+    def zero(self, tensor: Gradient | None) -> bool:
         """Whether all elements are zero. False of a tensor without elements: nothing in it was made zero."""
         return self._remember("zero", tensor, lambda a: bool(a.size) and not a.any())
 
-    def share_of_zeros(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> float:
+    def share_of_zeros(self, tensor: Gradient | None) -> float:
         """The share of elements that are zero; 0 where there are none."""
         return self._remember("share", tensor, lambda a: float((a == 0).mean()) if a.size else 0.0)
 

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tapelab.explain.ground.measure import Gradient
+
 import tensorflow as tf
 
 BLIND = None
@@ -120,7 +122,7 @@ def gradients_of(
     inputs: Sequence[tf.Tensor],
     outputs: Sequence[tf.Tensor],
     upstream: Sequence[tf.Tensor | None],
-) -> list[tf.Tensor | tf.IndexedSlices | None]:
+) -> list[Gradient | None]:
     """Run the gradient function registered for an operation.
 
     Args:

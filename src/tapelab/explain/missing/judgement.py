@@ -10,6 +10,7 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.measure import Gradient
 from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.missing.no_path import without_path
@@ -142,7 +143,7 @@ def _lookup_error(cut: Cut) -> Finding:
     return Finding("no_gradient_registered", line=cut.line, cuts=(cut,))
 
 
-def _remarks(question: Question, finding: Finding, gradient: tf.Tensor | tf.IndexedSlices) -> Iterator[str]:
+def _remarks(question: Question, finding: Finding, gradient: Gradient) -> Iterator[str]:
     if question.is_variable and question.watched_variable.trainable and not question.source.trainable:
         yield "frozen_layer"
     if any(step.event.index in question.log.python_calls_of for step in finding.path):

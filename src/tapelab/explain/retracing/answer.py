@@ -15,6 +15,7 @@ from typing import Any
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.rendering import Style, Told
 from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.causes import RetracingCause, causes_of, made_anew, merged, stale
 from tapelab.explain.retracing.traces import New
 
@@ -141,7 +142,7 @@ def explain_retracing(
     return _explain(function)
 
 
-def _explain(function: tf.types.experimental.PolymorphicFunction) -> Retracing:
+def _explain(function: Function) -> Retracing:
     name = _called(function)
     if traces.BLIND:
         return Retracing(name, function.experimental_get_tracing_count(), unknown=traces.BLIND)
@@ -156,9 +157,7 @@ def _explain(function: tf.types.experimental.PolymorphicFunction) -> Retracing:
     return Retracing(name, len(found), tuple(causes))
 
 
-def _of_methods(
-    function: tf.types.experimental.PolymorphicFunction, methods: Sequence[tf.types.experimental.PolymorphicFunction]
-) -> Retracing:
+def _of_methods(function: Function, methods: Sequence[Function]) -> Retracing:
     found = [traces.traces_of(one) for one in methods]
     used = [its for its in found if its]
     count = max(len(used), traces.recent_traces(function))
@@ -216,7 +215,7 @@ def _judged(cause: RetracingCause, alive: int) -> RetracingCause:
     return dataclasses.replace(cause, sentence=sentence, fix="", expected=True)
 
 
-def _definition(function: tf.types.experimental.PolymorphicFunction) -> Hashable:
+def _definition(function: Function) -> Hashable:
     """What functions that are made anew have in common."""
     model = callables.in_closure(function, "self")
     if _step_of(function) and isinstance(model, tf.keras.Model):
@@ -259,7 +258,7 @@ def _several(found: Sequence[New], name: str) -> RetracingCause:
     return made_anew(code, name, len(functions), line, changed=changed)
 
 
-def _step_of(function: tf.types.experimental.PolymorphicFunction) -> str | None:
+def _step_of(function: Function) -> str | None:
     """Which of Keras's functions a tf.function is, "train_step", "test_step" or "predict"; None if it is none."""
     step = callables.in_closure(function, "step_function")
     inner = callables.in_closure(function, "one_step_on_data")
@@ -271,7 +270,7 @@ def _step_of(function: tf.types.experimental.PolymorphicFunction) -> str | None:
     return name
 
 
-def _called(function: tf.types.experimental.PolymorphicFunction) -> str:
+def _called(function: Function) -> str:
     """What a function is called, for people."""
     model, step = callables.in_closure(function, "self"), _step_of(function)
     if step and isinstance(model, tf.keras.Model):

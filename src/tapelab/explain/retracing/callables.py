@@ -6,17 +6,19 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tapelab.explain.ground import expressions
 from tapelab.explain.ground.lines import Line
 
 import tensorflow as tf
 
+Function: TypeAlias = tf.types.experimental.PolymorphicFunction  # what tf.function returns
+
 
 def is_function(value: Any) -> bool:
     """Whether a value is a ``tf.function``."""
-    return isinstance(value, tf.types.experimental.PolymorphicFunction) and hasattr(value, "python_function")
+    return isinstance(value, Function) and hasattr(value, "python_function")
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +61,7 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
     return found
 
 
-def functions_within(value: Any, depth: int = 4) -> list[tf.types.experimental.PolymorphicFunction]:
+def functions_within(value: Any, depth: int = 4) -> list[Function]:
     """Return each ``tf.function`` that a Python function holds in its closure, directly or through other functions."""
     if is_function(value):
         return [value, *functions_within(plain(value), depth - 1)] if depth else [value]

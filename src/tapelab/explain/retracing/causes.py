@@ -7,10 +7,9 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
-
-import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +40,7 @@ class RetracingCause:
 _SHOWN = 5
 
 
-def causes_of(
-    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.FunctionTrace], since: int = 0
-) -> list[RetracingCause]:
+def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0) -> list[RetracingCause]:
     """Return why a function has more than one trace.
 
     Args:
@@ -54,7 +51,7 @@ def causes_of(
     Returns:
         A list of `RetracingCause`, the one with the most traces first.
     """
-    name, by_cause = callables.name_of(function), {}
+    by_cause = {}
     for number, trace in enumerate(found):
         if number == 0 or number < since:
             continue
@@ -69,7 +66,7 @@ def causes_of(
             ]
         for difference in differences:
             by_cause.setdefault(difference, []).append(number)
-    causes = [_cause(function, name, path, code, numbers, found) for (path, code), numbers in by_cause.items()]
+    causes = [_cause(function, difference, numbers, found) for difference, numbers in by_cause.items()]
     return sorted(causes, key=lambda cause: -cause.traces)
 
 
@@ -181,14 +178,10 @@ def _text_of_list(trace: FunctionTrace, path: str) -> str:
 
 
 def _cause(
-    function: tf.types.experimental.PolymorphicFunction,
-    name: str,
-    path: str,
-    code: str,
-    numbers: Sequence[int],
-    found: Sequence[FunctionTrace],
+    function: Function, difference: tuple[str, str], numbers: Sequence[int], found: Sequence[FunctionTrace]
 ) -> RetracingCause:
     """Put one cause into words. `numbers` are those of the traces that it brought."""
+    path, code = difference
     seen = [trace.leaves.get(path) for trace in found[: numbers[-1] + 1]]
     texts = [_text(leaf, code) for leaf in seen] if path else []
     if code == "python_value":
@@ -197,14 +190,21 @@ def _cause(
     last = found[numbers[-1]]
     expression = expression_of(function, last.call, path)
     subject = f"Argument {path}" + (f" ({expression} in the call)" if expression not in (None, path) else "")
-    listed = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
     if code == "flag" and len(values) > 3:
         code = "python_value"
     sentence = RETRACED[code].sentence.format(
-        name=name, subject=subject, listed=listed, count=len(values), extra=_extra(code, seen, texts)
+        name=callables.name_of(function),
+        subject=subject,
+        listed=_listed(values),
+        count=len(values),
+        extra=_extra(code, seen, texts),
     )
-    fix = fix_of(function, name, path, code, numbers, found)
+    fix = fix_of(function, path, code, numbers[-1], found)
     return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, RETRACED[code].expected)
+
+
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
 
 
 def _extra(code: str, seen: Sequence[Leaf | None], texts: Sequence[str]) -> str:
@@ -245,8 +245,7 @@ def made_anew(
     cause = RETRACED[code]
     said, fix = (text.format(name=name, count=count, why=why) for text in (cause.sentence, cause.fix))
     for key, values in changed.items():
-        listed = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
-        said += f" It reads {key} from outside, which was {listed}."
+        said += f" It reads {key} from outside, which was {_listed(values)}."
     if changed:
         key = next(iter(changed))
         fix += f"\n# and pass what changes as a tensor: {name}(..., tf.constant({key}))"

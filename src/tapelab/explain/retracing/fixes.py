@@ -7,6 +7,8 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing.callables import Function
+from tapelab.explain.retracing.traces import FunctionTrace, Leaf
 
 import tensorflow as tf
 
@@ -16,7 +18,7 @@ def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
     return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
 
 
-def _passed(function: tf.types.experimental.PolymorphicFunction, call: ast.Call | None, path: str) -> ast.expr | None:
+def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | None:
     """Return the part of a call, as an `ast.expr`, that is an argument or holds it; None where it is not known."""
     if call is None or not path:
         return None
@@ -36,15 +38,13 @@ def _top(path: str) -> str:
     return path.split("[")[0].split(".")[0]
 
 
-def expression_of(function: tf.types.experimental.PolymorphicFunction, call: ast.Call | None, path: str) -> str | None:
+def expression_of(function: Function, call: ast.Call | None, path: str) -> str | None:
     """The learner's source of an argument in the call, or None."""
     found = _passed(function, call, path)
     return ast.unparse(found) + path[len(_top(path)) :] if found is not None else None
 
 
-def _call_with(
-    function: tf.types.experimental.PolymorphicFunction, trace: traces.FunctionTrace, path: str, wrapping: str
-) -> str:
+def _call_with(function: Function, trace: FunctionTrace, path: str, wrapping: str) -> str:
     """The call's source with an argument, or a part of one, replaced: `wrapping` is its new source, {} the old one."""
     name, found = callables.name_of(function), _passed(function, trace.call, path)
     if found is None:
@@ -84,43 +84,35 @@ def _part(expression: ast.expr | None, steps: Sequence[Any], wrapping: str) -> t
     return (None, "") if expression is None else (expression, wrapping.format(ast.unparse(expression)))
 
 
-def fix_of(
-    function: tf.types.experimental.PolymorphicFunction,
-    name: str,
-    path: str,
-    code: str,
-    numbers: Sequence[int],
-    found: Sequence[traces.FunctionTrace],
-) -> str:
+def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[FunctionTrace]) -> str:
     """Return what to write against one cause, as code; empty where nothing is to be mended.
 
     Args:
         function: the ``tf.function``.
-        name: what it is called.
         path: the place in the arguments.
         code: of the cause.
-        numbers: of the traces that it brought.
+        last: the number of the last trace that it brought.
         found: all traces.
     """
-    last = found[numbers[-1]]
-    leaves = [trace.leaves[path] for trace in found[: numbers[-1] + 1] if path in trace.leaves]
+    name, latest = callables.name_of(function), found[last]
+    leaves = [trace.leaves[path] for trace in found[: last + 1] if path in trace.leaves]
     if code == "shape":
         return _fix_of_shape(function, path, leaves, found)
     if code == "dtype":
-        return _call_with(function, last, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
+        return _call_with(function, latest, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
     if code == "python_value":
         made = "tf.constant({})"
-        floating = [one.dtype for one in last.leaves.values() if one.dtype is not None and one.dtype.is_floating]
+        floating = [one.dtype for one in latest.leaves.values() if one.dtype is not None and one.dtype.is_floating]
         if floating and all(isinstance(leaf.value, int | float) for leaf in leaves):
             # A Python number takes the dtype of what it meets; a tensor has one of its own.
             made = f"tf.constant({{}}, {floating[0]!r})"
-        fixed = _call_with(function, last, path, made)
+        fixed = _call_with(function, latest, path, made)
         why = f"# if {name} needs it in Python, as a shape or for a Python loop, a trace for each value is the price"
         return f"{fixed}  # a tensor: one trace for all values\n{why}"
     if code == "object" and any("function" in leaf.value for leaf in leaves):
         return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
     if code == "structure" and any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
-        fixed = _call_with(function, last, path, "tf.stack({})")
+        fixed = _call_with(function, latest, path, "tf.stack({})")
         return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
     if code == "kind":
         values = [trace for trace in found if path in trace.leaves and trace.leaves[path].kind == "value"]
@@ -131,12 +123,7 @@ def fix_of(
     return RETRACED[code].fix.format(name=name, path=path)
 
 
-def _fix_of_shape(
-    function: tf.types.experimental.PolymorphicFunction,
-    path: str,
-    leaves: Sequence[traces.Leaf],
-    found: Sequence[traces.FunctionTrace],
-) -> str:
+def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf], found: Sequence[FunctionTrace]) -> str:
     shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
     is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
     if traces.compiled_by_xla(function):
@@ -151,9 +138,7 @@ def _fix_of_shape(
     return "\n".join(lines)
 
 
-def _signature(
-    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.FunctionTrace]
-) -> str | None:
+def _signature(function: Function, found: Sequence[FunctionTrace]) -> str | None:
     """The source of an input signature that fits all traces, or None where the arguments are not tensors alone.
 
     Parameters at the end that always have their default may be left out of it.
@@ -177,5 +162,5 @@ def _signature(
     return ", ".join(specs) if all(path.isidentifier() for path in paths) else None
 
 
-def _is_value(leaf: traces.Leaf, value: Any) -> bool:
+def _is_value(leaf: Leaf, value: Any) -> bool:
     return leaf.kind == "value" and leaf.value is value

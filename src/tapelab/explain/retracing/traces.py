@@ -18,6 +18,7 @@ from types import FrameType
 from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.retracing import callables
+from tapelab.explain.retracing.callables import Function
 
 import tensorflow as tf
 
@@ -120,7 +121,7 @@ class New:
     captured: dict
 
 
-def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[FunctionTrace]:
+def traces_of(function: Function) -> list[FunctionTrace]:
     """Return a function's traces, oldest first, as a list of `FunctionTrace`."""
     found = []
     for (context, function_type), concrete in list(function._function_cache._primary.items()):
@@ -130,22 +131,22 @@ def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[Funct
     return mark_makers(found)
 
 
-def relaxes(function: tf.types.experimental.PolymorphicFunction) -> bool:
+def relaxes(function: Function) -> bool:
     """Whether a function was made with ``reduce_retracing=True``."""
     return bool(function._reduce_retracing)
 
 
-def compiled_by_xla(function: tf.types.experimental.PolymorphicFunction) -> bool:
+def compiled_by_xla(function: Function) -> bool:
     """Whether a function was made with ``jit_compile=True``."""
     return bool(getattr(function, "_jit_compile", False))
 
 
-def objects_of(function: tf.types.experimental.PolymorphicFunction) -> list[tf.types.experimental.PolymorphicFunction]:
+def objects_of(function: Function) -> list[Function]:
     """Return the functions that a decorated method has become, one for each object that still exists."""
     return [made for made in list(function._descriptor_cache.values()) if callables.is_function(made)]
 
 
-def recent_traces(function: tf.types.experimental.PolymorphicFunction) -> int:
+def recent_traces(function: Function) -> int:
     """Return how often this definition was traced lately, whichever ``tf.function`` was made of it."""
     detectors = polymorphic_function._frequent_tracing_detector_manager._detectors
     try:

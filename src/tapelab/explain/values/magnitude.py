@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.measure import Gradient, array, rms
 from tapelab.explain.values import mechanisms
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
@@ -16,7 +16,6 @@ from tapelab.graphs.operations import linear_in, of_family
 from tapelab.graphs.operations.operation import JOINTLY, REDUCING
 
 import numpy as np
-import tensorflow as tf
 
 HUGE, SMALL = 1e5, 1e-6  # of the largest element; arbitrary, so that a large or small gradient alone is no alarm
 _REPEATED = 3  # as many equal steps are growth or decay
@@ -63,7 +62,7 @@ def flow(evidence: Evidence) -> list[FlowStep]:
     """
     reached = evidence.reached
 
-    def size(tensor: tf.Tensor | tf.IndexedSlices | None, key: int) -> float:
+    def size(tensor: Gradient | None, key: int) -> float:
         values, mask = array(tensor), reached.get(key)
         if mask is None or mask.shape != values.shape:
             return rms(values)

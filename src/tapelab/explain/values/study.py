@@ -12,7 +12,7 @@ from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Log, keys_of
-from tapelab.explain.ground.measure import Measures, array
+from tapelab.explain.ground.measure import Gradient, Measures, array
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
@@ -74,7 +74,7 @@ class _Replays:
             self._made[inline] = replay, Measures()
         return self._made[inline]
 
-    def evidence(self, source: Any, gradient: tf.Tensor | tf.IndexedSlices | None) -> Evidence | None:
+    def evidence(self, source: Any, gradient: Gradient | None) -> Evidence | None:
         """Return the `Evidence` for a source that agrees with what the tape returned, or None."""
         key = keys_of(source)[0]
         for inline in (True, False):
@@ -86,7 +86,7 @@ class _Replays:
         return None
 
 
-def _terms(replay: Replay, key: int) -> list[tuple[Node | None, tf.Tensor | tf.IndexedSlices]]:
+def _terms(replay: Replay, key: int) -> list[tuple[Node | None, Gradient]]:
     """What a cotangent is the sum of, as (node, tensor): also within the node that adds up over a batch."""
     found = list(replay.parts.get(key, ()))
     for node, _ in found[:]:
@@ -96,11 +96,7 @@ def _terms(replay: Replay, key: int) -> list[tuple[Node | None, tf.Tensor | tf.I
     return found
 
 
-def _agree(
-    found: tf.Tensor | tf.IndexedSlices | None,
-    gradient: tf.Tensor | tf.IndexedSlices | None,
-    parts: Sequence[tuple[Node | None, tf.Tensor | tf.IndexedSlices]],
-) -> bool:
+def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tuple[Node | None, Gradient]]) -> bool:
     """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None.
 
     Where contributions cancel, what is left may be their rounding, and another one each time.
@@ -122,7 +118,7 @@ def _agree(
 def _explained(
     replays: _Replays,
     source: Any,
-    gradient: tf.Tensor | tf.IndexedSlices | None,
+    gradient: Gradient | None,
     names: Mapping[str, str],
     frame: types.FrameType | None,
 ) -> Explanation:
@@ -239,7 +235,7 @@ def worded(
     )
 
 
-def _unexplained(symptom: str, gradient: tf.Tensor | tf.IndexedSlices | None, names: Mapping[str, str]) -> Explanation:
+def _unexplained(symptom: str, gradient: Gradient | None, names: Mapping[str, str]) -> Explanation:
     """What is said where the replay and the tape differ: the symptom, which was measured, and no cause."""
     is_fine = symptom in ("fine", "partly zero")
     sentence = f"The backward pass of {names['source']}, run again, differs from the tape's: no cause is named."

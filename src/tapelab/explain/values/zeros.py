@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.measure import Gradient, array, rms
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
@@ -169,7 +169,7 @@ def _beyond_overflow(evidence: Evidence, node: Node) -> Story | None:
     return None
 
 
-def _is_zero(evidence: Evidence, part: tf.Tensor | tf.IndexedSlices, key: int) -> bool:
+def _is_zero(evidence: Evidence, part: Gradient, key: int) -> bool:
     if evidence.measure.zero(part):
         return True
     values = evidence.concerned(part, key)

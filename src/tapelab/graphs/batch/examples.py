@@ -1,28 +1,21 @@
-"""The walk: which tensors of a program keep the examples of a batch apart, calls, branches and loops entered."""
+"""Which tensors of a program keep the examples of a batch apart."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 from tapelab.graphs.batch.axes import axes_of
 from tapelab.graphs.batch.states import APART, FIXED, LOST, ROWS, SUMMED, State, apart, fixed, joined, lost, summed
 from tapelab.graphs.batch.step import static_axes
+from tapelab.graphs.flow import Walk
 from tapelab.graphs.linear import is_linear
-from tapelab.graphs.operations import known
-from tapelab.graphs.program import (
-    BRANCHES,
-    CALLS,
-    LOOPS,
-    branches_of,
-    function_body,
-    has_custom_gradient,
-    in_order,
-    place,
-)
+from tapelab.graphs.operations import known as facts_of
+from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, place
 from tapelab.process.tensorflow import tf
 
 Custom = Callable[["Examples", tf.Operation], list[State]]
 
 
-class Examples:
+class Examples(Walk[State]):
     """The states of the tensors of a graph, and of the functions that it calls.
 
     What is not noted is fixed. Each operation keeps the examples apart by a rule for its family, or loses them: what
@@ -65,12 +58,13 @@ class Examples:
 
     def follow_all(self, graph: tf.Graph) -> None:
         """Follow the operations of a graph."""
-        for op in in_order(graph):
-            self.follow(op)
+        for op in self.operations(graph):
+            self.meet(op)
 
-    def follow(self, op: tf.Operation) -> None:
+    def meet(self, op: tf.Operation) -> None:
         """Note the states of an operation's outputs; its inputs were noted before."""
-        for tensor, state in zip(op.outputs, self._outputs(op), strict=True):
+        states = [self.state(tensor) for tensor in op.inputs]
+        for tensor, state in zip(op.outputs, self.follow(op, states), strict=True):
             if state != fixed:
                 self.note(tensor, state)
 
@@ -85,111 +79,81 @@ class Examples:
 
     def lose(self, op: tf.Operation, why: str) -> list[State]:
         """Return the states of an operation's outputs where they are lost; what it writes to is lost as well."""
-        if not known(op.type).has("reads"):
+        if not facts_of(op.type).has("reads"):
             for tensor in op.inputs:
                 if tensor.dtype == tf.resource:  # read later, it gives this back
                     self.note(tensor, lost(why))
         return [lost(why)] * len(op.outputs)
 
-    def _outputs(self, op: tf.Operation) -> list[State]:
-        if op.type == "Placeholder":
-            return [self.state(tensor) for tensor in op.outputs]
-        states = [self.state(tensor) for tensor in op.inputs]
-        kinds = {state.kind for state in states}
+    def run(self, graph: tf.Graph, inputs: Sequence[State]) -> list[State]:
+        for tensor, state in zip(graph.inputs, inputs, strict=True):
+            self.note(tensor, state)
+        self.follow_all(graph)
+        return [self.state(tensor) for tensor in graph.outputs]
+
+    def follow(self, op: tf.Operation, known: list[State]) -> list[State]:
+        kinds = {state.kind for state in known}
         if self._custom is not None and has_custom_gradient(op):
             return self._custom(self, op)
-        if kinds <= {FIXED} or known(op.type).has("valueless") or (self._stops and op.type == "StopGradient"):
+        if kinds <= {FIXED} or facts_of(op.type).has("valueless") or (self._stops and op.type == "StopGradient"):
             return [fixed] * len(op.outputs)
         if LOST in kinds:
-            return self.lose(op, next(state.why for state in states if state.kind == LOST))
-        if op.type in CALLS:
-            return self._called(op, states)
-        if op.type in BRANCHES:
-            return self._branched(op, states)
-        if op.type in LOOPS:
-            return self._looped(op, states)
-        if SUMMED in kinds:
-            first = next(state.why for state in states if state.kind == SUMMED)
-            if _is_linear_in_sums(op, states):
-                return [summed(first)] * len(op.outputs)
-            return self.lose(op, f"{place(op)}, of a sum over examples by {first}")
-        if _sums(op, states[0]):
+            return self.lose(op, next(state.why for state in known if state.kind == LOST))
+        return super().follow(op, known)
+
+    def step(self, op: tf.Operation, known: list[State]) -> list[State]:
+        sums = [state.why for state in known if state.kind == SUMMED]
+        if sums:
+            if _is_linear_in_sums(op, known):
+                return [summed(sums[0])] * len(op.outputs)
+            return self.lose(op, f"{place(op)}, of a sum over examples by {sums[0]}")
+        if _sums(op, known[0]):
             return [summed(place(op))]
         return self.keeps(op) or self.lose(op, place(op))
 
-    def _inside(
-        self, op: tf.Operation, name: str, states: Sequence[State], *, noted: bool = False
-    ) -> tuple[list[State], list[State]] | None:
-        """The states of the outputs of a function that an operation calls; None if it is not found.
+    def joined(self, op: tf.Operation, several: Sequence[State]) -> State:
+        return functools.reduce(lambda one, other: joined(one, other, place(op)), several)
 
-        Args:
-            noted: whether to note those of its tensors here, for who looks into the function as well.
+    def body(self, op: tf.Operation, name: str, known: Sequence[State]) -> list[State]:
+        """Return what is known of the outputs of a function that an operation calls.
+
+        What is known of its tensors is noted here at the first call, for who looks into the function as well.
         """
         try:
-            body = function_body(op.graph, name)
+            inside = function_body(op.graph, name)
         except LookupError:
-            return None
-        walk = self if noted else Examples(self.batch, stops=self._stops)
-        custom, walk._custom = self._custom, self._custom and refuse_custom
-        for tensor, state in zip(body.inputs, states, strict=True):
-            walk.note(tensor, state)
-        walk.follow_all(body)
-        self._custom = custom
-        return [walk.state(tensor) for tensor in body.outputs], [walk.state(tensor) for tensor in body.inputs]
-
-    def _written(self, op: tf.Operation, tensors: Sequence[tf.Tensor], after: Sequence[State]) -> None:
-        """What is written into a variable in a function is read outside."""
-        for tensor, state in zip(tensors, after, strict=True):
-            if tensor.dtype == tf.resource and state != fixed:
-                self.note(tensor, state)
-
-    def _called(self, op: tf.Operation, states: list[State]) -> list[State]:
-        name = op.get_attr("f").name
-        first = self._bodies.setdefault(name, states)
-        found = self._inside(op, name, states, noted=first is states)
-        if found is None:
             return self.lose(op, place(op))
-        if first != states:  # those that were noted are the first call's
-            for inner in function_body(op.graph, name).get_operations():
+        first = self._bodies.setdefault(name, known) if op.type in CALLS else None
+        walk = self if first is known else Examples(self.batch, stops=self._stops)
+        custom, walk._custom = self._custom, self._custom and refuse_custom
+        outputs = walk.run(inside, known)
+        self._custom = custom
+        if first not in (None, known):
+            for inner in inside.get_operations():
                 for tensor in inner.outputs:
                     self.note(tensor, lost(f"{place(op)}, which is called in two ways"))
-        self._written(op, op.inputs, found[1])
-        return found[0][: len(op.outputs)]
+        # What is written into a variable in a function is read outside.
+        for tensor, inner in zip(op.inputs[-len(known) :], inside.inputs, strict=False):
+            if tensor.dtype == tf.resource and walk.state(inner) != fixed:
+                self.note(tensor, walk.state(inner))
+        return outputs[: len(op.outputs)]
 
-    def _branched(self, op: tf.Operation, states: list[State]) -> list[State]:
-        if states[0] != fixed:
-            return self.lose(op, place(op))
-        outputs = [fixed] * len(op.outputs)
-        for name in branches_of(op):
-            found = self._inside(op, name, states[1:])
-            if found is None:
-                return self.lose(op, place(op))
-            self._written(op, op.inputs[1:], found[1])
-            outputs = [joined(*pair, place(op)) for pair in zip(outputs, found[0], strict=False)]
-        return self._checked(op, outputs)
+    def branch(self, op: tf.Operation, known: list[State]) -> list[State]:
+        return _checked(op, super().branch(op, known)) if known[0] == fixed else self.lose(op, place(op))
 
-    def _looped(self, op: tf.Operation, states: list[State]) -> list[State]:
-        """What is so after a turn is so before the next one."""
-        condition, body = (op.get_attr(name).name for name in ("cond", "body"))
-        before = None
-        while states != before:
-            before, found = states, self._inside(op, body, states)
-            if found is None:
-                return self.lose(op, place(op))
-            self._written(op, op.inputs, found[1])
-            states = [joined(*pair, place(op)) for pair in zip(before, found[0], strict=False)]
-        goes_on = self._inside(op, condition, states)
-        if goes_on is None or goes_on[0][0] != fixed:
-            return self.lose(op, place(op))
-        return self._checked(op, states)
+    def loop(self, op: tf.Operation, known: list[State]) -> list[State]:
+        states = super().loop(op, known)
+        goes_on = self.body(op, op.get_attr("cond").name, states)[0]
+        return _checked(op, states) if goes_on == fixed else self.lose(op, place(op))
 
-    def _checked(self, op: tf.Operation, states: list[State]) -> list[State]:
-        """What is fixed in one case has the shape of what is apart in another, or nothing is proved."""
-        checked = []
-        for tensor, state in zip(op.outputs, states, strict=True):
-            defined = tensor.dtype == tf.variant or tensor.shape.is_fully_defined()
-            checked.append(state if state.kind != APART or defined else lost(place(op)))
-        return checked
+
+def _checked(op: tf.Operation, states: Sequence[State]) -> list[State]:
+    """What is fixed in one case has the shape of what is apart in another, or nothing is proved."""
+    checked = []
+    for tensor, state in zip(op.outputs, states, strict=True):
+        defined = tensor.dtype == tf.variant or tensor.shape.is_fully_defined()
+        checked.append(state if state.kind != APART or defined else lost(place(op)))
+    return checked
 
 
 def refuse_custom(examples: Examples, op: tf.Operation) -> list[State]:

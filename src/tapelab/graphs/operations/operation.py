@@ -46,7 +46,9 @@ FACTS = {
     "chooses": "the result is one of the inputs' elements; which one depends on values",
     "cross entropy": "a loss of logits and labels",
     "cuts": "where an input is beyond a bound, its derivative is zero",
+    "drops": "rows whose index is negative are left out",
     "flat": "its derivative is zero wherever it has one, or by definition",
+    "keeps zeros": "where one input is 0 the result has a 0, and where all are of one sign the result is of one sign",
     "leaves": "calls Python, of which TensorFlow has no derivative",
     "passes": "the result has the elements of the first input, in their order",
     "parts": "each result is a part of the first input",
@@ -73,6 +75,9 @@ class Operation(NamedTuple):
         flat_in: the numbers of the inputs by which the derivative is zero wherever there is one.
         words: what the Python interface calls it, a function or a sign, the one that people know best first; empty
             where that is its type in small letters.
+        at: the number of the input that is an index, or a length: where it is out of range, TensorFlow raises on a
+            CPU; None if none is.
+        mirror: the operation that gives the same but for the sign if the sign of all values is changed.
     """
 
     family: str
@@ -82,6 +87,8 @@ class Operation(NamedTuple):
     examples: tuple[str, ...] = ()
     flat_in: tuple[int, ...] = ()
     words: tuple[str, ...] = ()
+    at: int | None = None
+    mirror: str = ""
 
     def has(self, fact: str) -> bool:
         """Whether a fact holds, one of `FACTS`."""

@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from tapelab.process.tensorflow import tf
 
@@ -19,6 +19,8 @@ _NEVER_BY_KEYWORD = (
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
 )
+
+Argnums: TypeAlias = int | tuple[int, ...]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -8,7 +8,7 @@ from tapelab.derivatives.machinery.errors import NotFiniteError
 from tapelab.derivatives.machinery.memory import checked_limit
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.private import masked
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 def check_chunks(memory_limit: float | None, **sizes: int | None) -> None:
@@ -61,7 +61,7 @@ def require_alike(
     name: str,
     kind: str,
     description: Description,
-    tensors: Sequence[tf.Tensor],
+    tensors: Tensors,
     wanted: Description,
     shapes: Sequence[tuple[int | None, ...]],
     dtypes: Sequence[tf.DType],
@@ -104,7 +104,7 @@ def dense_tensor(leaf: Any, name: str) -> tf.Tensor:
     return tf.convert_to_tensor(leaf.value if isinstance(leaf, tf.keras.Variable) else leaf)
 
 
-def require_no_mask(name: str, tensors: Sequence[tf.Tensor]) -> None:
+def require_no_mask(name: str, tensors: Tensors) -> None:
     for tensor in masked(tensors):
         raise ValueError(
             f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "

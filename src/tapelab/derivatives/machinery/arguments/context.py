@@ -100,7 +100,7 @@ def stateless_scope_unchanged(name: str) -> Iterator[None]:
         yield
         now = scope.state_mapping
         changed = now.keys() != before.keys() or any(now[key] is not value for key, value in before.items())
-        if (changed or len(scope.losses) > len(losses)) and keras_state().get("symbolic_scope") is None:
+        if (changed or len(scope.losses) > len(losses)) and (keras_state() or {}).get("symbolic_scope") is None:
             raise RuntimeError(
                 f"{name}: called in a keras.StatelessScope or in stateless_call, where the function gives a variable a "
                 "value or adds a loss, as dropout and batch normalisation do in training. What is compiled cannot "

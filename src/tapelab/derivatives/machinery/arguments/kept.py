@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 _ADVICE = (
     "evaluated for one example after the other, it would give each example other weights. Change the variable outside "
@@ -15,7 +15,7 @@ def refusal(name: str = "", where: str = "") -> ValueError:
     return ValueError(f"{name}the function changes a variable of wrt{where}: {_ADVICE}")
 
 
-def changed(before: Sequence[tf.Tensor], sources: Sequence[tf.Tensor | tf.Variable]) -> tf.Tensor:
+def changed(before: Tensors, sources: Sequence[tf.Tensor | tf.Variable]) -> tf.Tensor:
     """Return whether sources differ from copies of them, a boolean."""
     return tf.reduce_any([_differs(old, new) for old, new in zip(before, sources, strict=True)])
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.elementwise import Table
 from tapelab.derivatives.operators.taylor_mode.values import Channel, Val, padded, plus, times, total, zeros_if_none
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 # k → the k-th derivative of a unary operation where its value was taken; None where it is zero everywhere.
 Derivatives = Callable[[int], tf.Tensor | None]
@@ -45,7 +45,7 @@ class Algebra:
         """
         raise NotImplementedError
 
-    def gathered(self, derivatives: Sequence[tf.Tensor]) -> list[Channel]:
+    def gathered(self, derivatives: Tensors) -> list[Channel]:
         """Return the channels of F(v) from its derivatives of order 1 to `order` along those curves."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ class Second(Algebra):
         parts = [zeros_if_none(c, lanes, v) for c, lanes in zip(channels, self.lanes, strict=True)]
         return [tf.concat(parts, 0), None]
 
-    def gathered(self, derivatives: Sequence[tf.Tensor]) -> list[Channel]:
+    def gathered(self, derivatives: Tensors) -> list[Channel]:
         first, second = derivatives
         count = self.lanes[0]
         return [first[:count], first[count:] + total(second[:count], self.weights)]
@@ -112,6 +112,6 @@ def combination(algebra: Algebra, vals: Sequence[Val], signs: Sequence[int], y: 
     out = []
     for k in range(len(algebra.lanes)):
         parts = [(sign, v.ch[k]) for sign, v in zip(signs, vals, strict=True) if v.ch and v.ch[k] is not None]
-        parts = [(sign, padded(c, y.shape.rank)) for sign, c in parts]
-        out.append(plus(*[c if sign == 1 else -c for sign, c in parts]))
+        terms = [(sign, padded(c, y.shape.rank)) for sign, c in parts]
+        out.append(plus(*[c if sign == 1 else -c for sign, c in terms]))
     return Val(y, out)

@@ -83,7 +83,7 @@ class MatMul(Bilinear):
         return tf.matmul(x, y, transpose_a=a, transpose_b=b)
 
     def prepared(self, a: Val, b: Val) -> tuple[Val, Val]:
-        rows_stay = b.ch is None and not (self._transpose[0] and a.v.shape.rank == 2)
+        rows_stay = not b.ch and not (self._transpose[0] and a.v.shape.rank == 2)
         return a.filled(lazy_batch=rows_stay), b.filled()
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, zeros_if_none
 from tapelab.graphs.program import reissue
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
-def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Return an operation's outputs with their channels, which the algebra finds along curves."""
     moving = [i for i, v in enumerate(vals) if v.ch]
     at = [values[i] for i in moving]
 
-    def run(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def run(tensors: Tensors) -> list[tf.Tensor]:
         inputs = list(values)
         for i, tensor in zip(moving, tensors, strict=True):
             inputs[i] = tensor
@@ -32,7 +32,7 @@ def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
         for coefficients in zip(*curves, strict=True)
     ]
 
-    def lane(flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def lane(flat: Tensors) -> list[tf.Tensor]:
         rest = iter(flat)
         found = along(run, at, [part and [next(rest) for _ in at] for part in orders])
         return [derivative for part in found for derivative in part]
@@ -44,8 +44,8 @@ def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
 
 def along(
     run: Callable[[list[tf.Tensor]], list[tf.Tensor]],
-    at: Sequence[tf.Tensor],
-    coefficients: Sequence[Sequence[tf.Tensor] | None],
+    at: Tensors,
+    coefficients: Sequence[Tensors | None],
     *,
     needed: bool = True,
 ) -> list[list[tf.Tensor]]:
@@ -70,22 +70,21 @@ def along(
         NoRule: if a gradient is needed, and TensorFlow has none.
     """
     # One tensor may stand in two places, and a tape would add up what belongs to each.
-    points = [part and [tf.identity(tensor) for tensor in part] for part in (at, *coefficients)]
+    start = [tf.identity(tensor) for tensor in at]
+    changes = [part and [tf.identity(tensor) for tensor in part] for part in coefficients]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(points[0])
-        outputs = run(points[0])
-    if needed and any(gradient is None for gradient in tape.gradient(outputs, points[0])):
+        tape.watch(start)
+        outputs = run(start)
+    if needed and any(gradient is None for gradient in tape.gradient(outputs, start)):
         raise NoRule("none is written, and TensorFlow has no gradient of it")
     cotangents = [tf.zeros_like(output) for output in outputs]
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
         outer.watch(cotangents)
-        rates = _rates(lambda: _inner(cotangents, run(points[0])), points, len(coefficients))
+        rates = _rates(lambda: _inner(cotangents, run(start)), [start, *changes], len(coefficients))
     return [outer.gradient(rate, cotangents, unconnected_gradients="zero") for rate in rates[1:]]
 
 
-def _rates(
-    number: Callable[[], tf.Tensor], points: Sequence[Sequence[tf.Tensor] | None], order: int
-) -> list[tf.Tensor]:
+def _rates(number: Callable[[], tf.Tensor], points: Sequence[Tensors | None], order: int) -> list[tf.Tensor]:
     """A number and its derivatives by t, up to an order."""
     if order == 0:
         return [number()]
@@ -98,7 +97,7 @@ def _rates(
     return [*found, tf.add_n(parts)]
 
 
-def _inner(left: Sequence[tf.Tensor | None], right: Sequence[tf.Tensor]) -> tf.Tensor:
+def _inner(left: Sequence[tf.Tensor | None], right: Tensors) -> tf.Tensor:
     """The inner product of two lists of tensors, None on the left for zero."""
     products = [
         tf.cast(tf.reduce_sum(tf.convert_to_tensor(a) * b), tf.float64)

@@ -9,12 +9,12 @@ from tapelab.derivatives.operators.taylor_mode.bilinear import DominatedProduct,
 from tapelab.derivatives.operators.taylor_mode.powers import log_of, power_near_one, power_of, powers_of
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, over_lanes, replaced
 from tapelab.graphs.program import reissue
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
 
-def logarithm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def logarithm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Log a, or log (1 + a)."""
     a = vals[0] if op.type == "Log" else Val(1 + values[0], vals[0].ch)
     return [log_of(algebra, a, reissue(op, values)[0])]
@@ -23,13 +23,13 @@ def logarithm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: S
 def fixed_power(p: float) -> Callable:
     """Return the rule of a^p, p no whole number from 0."""
 
-    def rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+    def rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
         return [power_of(algebra, vals[0], reissue(op, values)[0], p)]
 
     return rule
 
 
-def quotient(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def quotient(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """a / b = (a / v) · 1 / (b / v), v being b's value: no power of v is taken, which may leave the range of floats.
 
     Where b is 0, DivNoNan gives 0 whatever a is.
@@ -41,15 +41,15 @@ def quotient(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Se
         zero = v == 0
         v = tf.where(zero, tf.ones_like(v), v)
         a, b = (replaced(zero, x, tf.zeros_like(v)) for x in (a, b))
-    if b.ch is None:
+    if not b.ch:
         return [Val(y, a.over(v))]
-    if a.ch is None:
+    if not a.ch:
         return [power_near_one(algebra, b, v, y, -1)]
     inverse = power_near_one(algebra, b, v, tf.ones_like(v), -1)
     return [bilinear_of(algebra, Product(y, v), Val(y, a.over(v)), inverse, y)]
 
 
-def dominated(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def dominated(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Products whose one factor is 0 whatever the other one is: x log y, x log (1 + y), x / y, x · y without NaN."""
     x, y = vals if op.type != "MulNoNan" else reversed(vals)
     if op.type == "Xlogy":
@@ -63,16 +63,14 @@ def dominated(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: S
     return [bilinear_of(algebra, DominatedProduct(x.v, other.v), x, other, reissue(op, values)[0])]
 
 
-def squared_difference(
-    algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]
-) -> list[Val]:
+def squared_difference(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """(a - b)²."""
     difference = combination(algebra, vals, [1, -1], values[0] - values[1])
     y = reissue(op, values)[0]
     return [unary_of(algebra, difference, y, elementwise.power(2)(difference.v, y))]
 
 
-def power_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def power_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """x^p for a number p, also one for each element; otherwise a^b = a^p · a^(b - p), p being b's value.
 
     The second factor is 1, and has channels where b has some that are not zero: a may be negative elsewhere.
@@ -80,7 +78,7 @@ def power_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: 
     y = reissue(op, values)[0]
     base, exponent = vals
     known = tf.get_static_value(values[1])
-    if exponent.ch is None and known is not None and np.size(known) == 1:
+    if not exponent.ch and known is not None and np.size(known) == 1:
         number = np.reshape(known, []).item()
         if isinstance(number, complex):
             number = number.real if number.imag == 0 else math.nan
@@ -93,7 +91,7 @@ def power_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: 
     if y.dtype.is_complex:
         raise NoRule("of complex numbers, to a power that is no real number known while it is traced")
     powers = powers_of(algebra, base, exponent.v, y)
-    if exponent.ch is None:
+    if not exponent.ch:
         return [powers]
     # At 0, a^b and what it is differentiated to are 0 as long as powers are left: no logarithm is needed there.
     one = tf.ones_like(y)
@@ -108,7 +106,7 @@ def power_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: 
     return [bilinear_of(algebra, Product(y, y), powers, factor, y)]
 
 
-def euclidean_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def euclidean_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """|a| = n √Σ(a / n)², n being the norm."""
     (a, _), (v, axes) = vals, values
     if v.dtype.is_complex:
@@ -118,14 +116,14 @@ def euclidean_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
     unit = v / n
     squares = unary_of(algebra, Val(unit, a.over(n)), unit * unit, elementwise.power(2)(unit, unit)).filled()
 
-    def total(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def total(parts: Tensors) -> list[tf.Tensor]:
         return [tf.reshape(tf.reduce_sum(parts[0], axes), y.shape)]
 
     sums = [None if c is None else over_lanes(total, [c])[0] for c in squares.ch]
     return [power_near_one(algebra, Val(y, sums), tf.ones_like(y), y, 0.5)]
 
 
-def softmax(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def softmax(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Log p = z - log Σ exp z, from exp, sum and log, which have their rules.
 
     First z and each of its channels lose what they are where z is largest: of what all have in common, the powers would
@@ -138,7 +136,7 @@ def softmax(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seq
         return c - tf.reduce_sum(tf.where(largest, c, tf.zeros_like(c)), -1, keepdims=True)
 
     constant = tf.stop_gradient(tf.reduce_max(z.v, -1, keepdims=True))
-    z = Val(z.v - constant, z.ch and [None if c is None else shifted(c) for c in z.ch])
+    z = Val(z.v - constant, [None if c is None else shifted(c) for c in z.ch])
     e = tf.exp(z.v)
     powers = unary_of(algebra, z, e, elementwise.TABLES["Exp"](z.v, e)).filled()
     total = tf.reduce_sum(e, -1, keepdims=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.values import Channel, Val, plus, times, total
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Path(Algebra):
     def curves(self, v: tf.Tensor, channels: Sequence[Channel]) -> list[Channel]:
         return list(channels)
 
-    def gathered(self, derivatives: Sequence[tf.Tensor]) -> list[Channel]:
+    def gathered(self, derivatives: Tensors) -> list[Channel]:
         return list(derivatives)
 
 
@@ -156,7 +156,7 @@ class Fourth(Algebra):
         ]
         return [_combined(factor, c) for factor, c in zip(factors, channels, strict=True)]
 
-    def gathered(self, derivatives: Sequence[tf.Tensor]) -> list[Channel]:
+    def gathered(self, derivatives: Tensors) -> list[Channel]:
         size = self.size
         directions, weights = self.fourth_derivatives()
         unit, count = 1 - (size - 1) / 3, len(directions)

@@ -11,7 +11,7 @@ from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_
 from tapelab.graphs.flow import Walk
 from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import has_custom_gradient, place, reissue
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 _CONSTANT = with_fact("flat")
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
@@ -159,10 +159,10 @@ def _flat(algebra: Algebra, vals: Sequence[Val], carried: Sequence[bool]) -> lis
     return parts
 
 
-def _unflat(algebra: Algebra, parts: Sequence[tf.Tensor], carried: Sequence[bool]) -> list[Val]:
+def _unflat(algebra: Algebra, parts: Tensors, carried: Sequence[bool]) -> list[Val]:
     """Undo `_flat`."""
     rest = iter(parts)
-    return [Val(next(rest), [next(rest) for _ in algebra.lanes] if channels else None) for channels in carried]
+    return [Val(next(rest), [next(rest) for _ in algebra.lanes] if channels else ()) for channels in carried]
 
 
 def _truth(value: tf.Tensor) -> tf.Tensor:

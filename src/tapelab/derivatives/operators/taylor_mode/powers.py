@@ -18,7 +18,7 @@ from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:
     """Return y = a^p for a number p that is not a whole one from 0."""
-    if a.ch is None:
+    if not a.ch:
         return Val(y)
     # v^p may be 0 where v^(p - 1) is not; of p < 1 only where v is 0.
     plain = a.v == 0 if p < 1 else _leaves_the_range(y)
@@ -35,14 +35,14 @@ def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:
 
 def power_near_one(algebra: Algebra, a: Val, v: tf.Tensor, y: tf.Tensor, p: float) -> Val:
     """Return y · (a / v)^p, v being the value of a."""
-    if a.ch is None:
+    if not a.ch:
         return Val(y)
     return _in_proportion(algebra, Val(v, a.over(v)), y, lambda order: _falling(p, order) * y)
 
 
 def log_of(algebra: Algebra, a: Val, y: tf.Tensor) -> Val:
     """Return y = log a."""
-    if a.ch is None:
+    if not a.ch:
         return Val(y)
     zero, one = a.v == 0, tf.ones_like(a.v)
     slope = tf.where(zero, tf.cast(math.inf, y.dtype), one)
@@ -55,7 +55,7 @@ def log_of(algebra: Algebra, a: Val, y: tf.Tensor) -> Val:
 
 def powers_of(algebra: Algebra, a: Val, p: tf.Tensor, y: tf.Tensor) -> Val:
     """Return y = a^p, p having no channels: a number for each element, known when the graph runs."""
-    if a.ch is None:
+    if not a.ch:
         return Val(y)
     p, v = tf.broadcast_to(p, y.shape), tf.broadcast_to(a.v, y.shape)
     whole = tf.logical_and(p >= 0, p == tf.round(p))

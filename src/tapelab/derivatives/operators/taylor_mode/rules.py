@@ -10,13 +10,13 @@ from tapelab.derivatives.operators.taylor_mode import composed, elementwise
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import along, by_derivatives
-from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
+from tapelab.derivatives.operators.taylor_mode.values import Channel, NoRule, Val, full, over_lanes, padded, times
 from tapelab.graphs.operations import linear_in, with_fact
 from tapelab.graphs.operations.operation import EACH, JOINTLY
 from tapelab.graphs.program import reissue
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
-Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Sequence[tf.Tensor]], list[Val]]
+Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Tensors], list[Val]]
 
 
 def _require_real(v: tf.Tensor) -> None:
@@ -24,38 +24,38 @@ def _require_real(v: tf.Tensor) -> None:
         raise NoRule("of complex numbers, whose gradients TensorFlow conjugates")
 
 
-def _table_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _table_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     y = reissue(op, values)[0]
     return [unary_of(algebra, vals[0], y, elementwise.TABLES[op.type](values[0], y))]
 
 
-def _by_gradient(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _by_gradient(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     _require_real(values[0])
     y, found = elementwise.by_tapes(lambda v: reissue(op, [v])[0], values[0], algebra.order)
     derivatives: Derivatives = lambda order: found[order - 1]  # noqa: E731
     return [algebra.unary(vals[0], y, derivatives)]
 
 
-def _piecewise(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _piecewise(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     _require_real(values[0])
     y, (slope,) = elementwise.by_tapes(lambda v: reissue(op, [v])[0], values[0], 1)
     return [Val(y, [times(slope, c) for c in vals[0].ch])]
 
 
-def _sum_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _sum_rule(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     signs = [1, -1] if op.type == "Sub" else [1] * len(vals)
     return [combination(algebra, vals, signs, reissue(op, values)[0])]
 
 
-def _same(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _same(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     return [Val(y, v.ch) for y, v in zip(reissue(op, values), vals, strict=True)]
 
 
-def _negative(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _negative(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     return [Val(reissue(op, values)[0], [None if c is None else -c for c in vals[0].ch])]
 
 
-def _bias(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _bias(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     x, bias = vals
     y = reissue(op, values)[0]
     if bias.ch:
@@ -68,15 +68,15 @@ def _bias(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seque
     return [combination(algebra, [x, bias], [1, 1], y)]
 
 
-def _linear(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _linear(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     ys = reissue(op, values)
     moving = [i for i, v in enumerate(vals) if v.ch]
     zeros = [tf.zeros_like(v) if v.dtype.is_floating or v.dtype.is_complex else v for v in values]
     if op.type in ("Reshape", "ExpandDims", "Squeeze") and ys[0].shape.is_fully_defined():
         shape = ys[0].shape
-        out = [None if c is None else tf.reshape(full(c, values[0]), [c.shape[0], *shape]) for c in vals[0].ch]
-        return [Val(ys[0], out)]
-    out = [[] for _ in ys]
+        own = [None if c is None else tf.reshape(full(c, values[0]), [c.shape[0], *shape]) for c in vals[0].ch]
+        return [Val(ys[0], own)]
+    out: list[list[Channel]] = [[] for _ in ys]
     for k, count in enumerate(algebra.lanes):
         channels = [full(vals[i].ch[k], values[i]) for i in moving]
         if all(c is None for c in channels):
@@ -86,7 +86,7 @@ def _linear(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seq
             pairs = zip(channels, moving, strict=True)
             channels = [tf.zeros([count, *values[i].shape], values[i].dtype) if c is None else c for c, i in pairs]
 
-            def lane(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            def lane(parts: Tensors) -> list[tf.Tensor]:
                 inputs = list(zeros)
                 for i, part in zip(moving, parts, strict=True):
                     inputs[i] = part
@@ -98,7 +98,7 @@ def _linear(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seq
     return [Val(y, channels) for y, channels in zip(ys, out, strict=True)]
 
 
-def _of_images(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _of_images(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Linear, image by image: the lanes are more images."""
     y = reissue(op, values)[0]
 
@@ -108,7 +108,7 @@ def _of_images(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: 
     return [Val(y, [None if c is None else tf.reshape(images(c), [c.shape[0], *y.shape]) for c in vals[0].ch])]
 
 
-def _product(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _product(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     y = reissue(op, values)[0]
     a, b = vals
     if op.inputs[0] is op.inputs[1]:
@@ -116,20 +116,22 @@ def _product(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Se
     return [bilinear_of(algebra, Product(a.v, b.v), a, b, y)]
 
 
-def _matmul(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
-    return [bilinear_of(algebra, MatMul(op, *values), *vals, reissue(op, values)[0])]
+def _matmul(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
+    left, right = vals
+    return [bilinear_of(algebra, MatMul(op, *values), left, right, reissue(op, values)[0])]
 
 
-def _einsum(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _einsum(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     if len(vals) == 1:
         return _linear(algebra, op, vals, values)
     if len(vals) > 2:
         raise NoRule("more than two factors")
+    left, right = vals
     b = Lanewise(lambda u, w: reissue(op, [u, w])[0]) if b"." in op.get_attr("equation") else Einsum(op)
-    return [bilinear_of(algebra, b, *vals, reissue(op, values)[0])]
+    return [bilinear_of(algebra, b, left, right, reissue(op, values)[0])]
 
 
-def _two_factors(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _two_factors(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Linear in each of the two inputs that carry numbers; sizes, strides and places stay as they are."""
     factors = [i for i, v in enumerate(values) if v.dtype.is_floating or v.dtype.is_complex]
 
@@ -144,7 +146,7 @@ def _two_factors(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values
 
 def _chosen(algebra: Algebra, condition: tf.Tensor, a: Val, b: Val, y: tf.Tensor) -> Val:
     """Each channel from one of two values, by a condition on the elements."""
-    out = []
+    out: list[Channel] = []
     for ca, cb in zip(a.channels(len(algebra.lanes)), b.channels(len(algebra.lanes)), strict=True):
         if ca is None and cb is None:
             out.append(None)
@@ -155,7 +157,7 @@ def _chosen(algebra: Algebra, condition: tf.Tensor, a: Val, b: Val, y: tf.Tensor
     return Val(y, out)
 
 
-def _select(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _select(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     condition, a, b = vals
     y = reissue(op, values)[0]
     mask = condition.v
@@ -164,12 +166,13 @@ def _select(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seq
     return [_chosen(algebra, mask, a, b, y)]
 
 
-def _larger(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
-    first = values[0] >= values[1] if op.type == "Maximum" else values[0] <= values[1]
-    return [_chosen(algebra, first, *vals, reissue(op, values)[0])]
+def _larger(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
+    a, b = vals
+    first = a.v >= b.v if op.type == "Maximum" else a.v <= b.v
+    return [_chosen(algebra, first, a, b, reissue(op, values)[0])]
 
 
-def _clip(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _clip(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     x, low, high = vals
     y = reissue(op, values)[0]
     if low.ch or high.ch:
@@ -179,18 +182,18 @@ def _clip(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Seque
     return [_chosen(algebra, inside, x, zero, y)]
 
 
-def _chosen_by_value(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _chosen_by_value(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """Largest ones, of an axis or a window: linear in pieces, so that every channel goes alike."""
     x = values[0]
 
-    def lane(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def lane(parts: Tensors) -> list[tf.Tensor]:
         return along(lambda tensors: reissue(op, [*tensors, *values[1:]]), [x], [parts])[0]
 
     out = [None if c is None else over_lanes(lane, [full(c, x)])[0] for c in vals[0].ch]
     return [Val(reissue(op, values)[0], out)]
 
 
-def _top(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _top(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     y, indices = reissue(op, values)
     out = []
     for c in vals[0].ch:
@@ -200,7 +203,7 @@ def _top(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequen
     return [Val(y, out), Val(indices)]
 
 
-def _batch_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
+def _batch_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Tensors) -> list[Val]:
     """In inference: a scale and a shift for each channel of the image."""
     x, *statistics = vals
     if op.get_attr("is_training") or any(v.ch for v in statistics):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tapelab.derivatives.machinery.vectorized import vectorized
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -32,31 +32,30 @@ class Val:
 
     Attributes:
         v: the value, a tensor.
-        ch: a tuple of its channels; None where it does not depend on the sources.
+        ch: a tuple of its channels; empty where it does not depend on the sources.
     """
 
     __slots__ = ("ch", "v")
 
-    def __init__(self, v: tf.Tensor, ch: Sequence[Channel] | None = None):
+    def __init__(self, v: tf.Tensor, ch: Sequence[Channel] = ()):
         self.v = v
-        self.ch = None if ch is None or all(c is None for c in ch) else tuple(ch)
+        self.ch = () if all(c is None for c in ch) else tuple(ch)
 
     def channels(self, count: int) -> tuple[Channel, ...]:
         """The channels, None for each if there are none."""
         return self.ch or (None,) * count
 
-    def over(self, v: tf.Tensor) -> list[Channel] | None:
-        """The channels divided by a tensor; None if there are none."""
-        channels = self.padded(v.shape.rank)
-        return channels and [None if c is None else c / v for c in channels]
+    def over(self, v: tf.Tensor) -> list[Channel]:
+        """The channels divided by a tensor."""
+        return [None if c is None else c / v for c in self.padded(v.shape.rank)]
 
-    def padded(self, rank: int) -> list[Channel] | None:
-        """The channels with this rank behind the lanes at least; None if there are none."""
-        return self.ch and [None if c is None else padded(c, rank) for c in self.ch]
+    def padded(self, rank: int) -> list[Channel]:
+        """The channels with this rank behind the lanes at least."""
+        return [None if c is None else padded(c, rank) for c in self.ch]
 
     def filled(self, *, lazy_batch: bool = False) -> "Val":
         """Return the same with channels of the value's full shape, the first axis apart if that may stay lazy."""
-        return self if self.ch is None else Val(self.v, [full(c, self.v, lazy_batch=lazy_batch) for c in self.ch])
+        return Val(self.v, [full(c, self.v, lazy_batch=lazy_batch) for c in self.ch])
 
 
 def full(c: Channel, v: tf.Tensor, *, lazy_batch: bool = False) -> Channel:
@@ -81,7 +80,7 @@ def padded(c: tf.Tensor, rank: int) -> tf.Tensor:
 def replaced(condition: tf.Tensor, a: Val, v: tf.Tensor) -> Val:
     """Return a, with the elements of v, which do not depend on the sources, where the condition holds."""
     channels = a.padded(v.shape.rank)
-    channels = channels and [None if c is None else tf.where(condition, tf.zeros([], c.dtype), c) for c in channels]
+    channels = [None if c is None else tf.where(condition, tf.zeros([], c.dtype), c) for c in channels]
     return Val(tf.where(condition, v, a.v), channels)
 
 
@@ -101,10 +100,11 @@ def plus(*parts: Channel) -> Channel:
 
 def times(*parts: tf.Tensor | float | None) -> Channel:
     """Multiply; zero if one of them is."""
-    if any(part is None for part in parts):
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
         return None
-    product = parts[0]
-    for part in parts[1:]:
+    product = found[0]
+    for part in found[1:]:
         product = product * part
     return product
 
@@ -123,7 +123,7 @@ def weighted(c: tf.Tensor, weights: Weights) -> tf.Tensor:
     return c * tf.reshape(tf.cast(weights, c.dtype), [-1, *[1] * (c.shape.rank - 1)])
 
 
-def over_lanes(run: Callable, channels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def over_lanes(run: Callable, channels: Tensors) -> list[tf.Tensor]:
     """Apply a function of one lane of each channel to every lane. It takes and returns lists."""
     if channels[0].shape[0] == 1:
         return [result[None] for result in run([c[0] for c in channels])]

@@ -23,7 +23,7 @@ A single eigenvalue among equal ones, or a singular value that is zero, has a ki
 derivative of it, in the basis that it computes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tapelab.derivatives.wrong.cures.ties import (
     Cotangents,
@@ -36,7 +36,7 @@ from tapelab.derivatives.wrong.cures.ties import (
     sums,
 )
 from tapelab.derivatives.wrong.replaced_gradients import plain
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 
 def _self_adjoint_eig(op: tf.Operation, of_values: tf.Tensor, of_vectors: tf.Tensor) -> tf.Tensor:
@@ -66,7 +66,7 @@ def _gradient(
 def _gradient_of_values(
     op: tf.Operation,
     of_values: tf.Tensor,
-    decompose: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+    decompose: Callable[[tf.Tensor], Tensors],
     gradient: Callable[..., tf.Tensor],
 ) -> tf.Tensor:
     """Return the gradient by the matrix of an operation that has computed values alone.
@@ -103,7 +103,7 @@ def _gradient_of_values(
 
 
 def _eigenvalue_gradient(
-    values: tf.Tensor, vectors: Sequence[tf.Tensor], of_values: tf.Tensor, of_vectors: Cotangents | None = None
+    values: tf.Tensor, vectors: Tensors, of_values: tf.Tensor, of_vectors: Cotangents | None = None
 ) -> tf.Tensor:
     """Return the Hermitian gradient of what is computed from eigenvalues and eigenvectors.
 
@@ -122,7 +122,7 @@ def _eigenvalue_gradient(
 
 
 def _singular_value_gradient(
-    values: tf.Tensor, vectors: Sequence[tf.Tensor], of_values: tf.Tensor, of_vectors: Cotangents | None = None
+    values: tf.Tensor, vectors: Tensors, of_values: tf.Tensor, of_vectors: Cotangents | None = None
 ) -> tf.Tensor:
     """Return the gradient of what is computed from singular values and vectors. Args as for `_eigenvalue_gradient`."""
     (u, v), values, of_values = vectors, tf.math.real(values), tf.math.real(of_values)
@@ -190,7 +190,7 @@ def _skew(vectors: tf.Tensor, cotangent: tf.Tensor) -> tf.Tensor:
     return (product - tf.linalg.adjoint(product)) / 2
 
 
-def _size(of_vectors: Sequence[tf.Tensor], of_values: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def _size(of_vectors: Tensors, of_values: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """What rotations of the vectors change at most, shape (..., 1, 1), but for a factor of the size of the matrix."""
     largest = [tf.reduce_max(tf.abs(each), [-2, -1], keepdims=True) for each in of_vectors]
     product = tf.reduce_max(tf.abs(of_values), -1) * tf.reduce_max(tf.abs(values), -1)

@@ -11,10 +11,10 @@ of the basis, or at the one that was computed by chance. Both need the graph on 
 so are not there eagerly.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from tapelab.process.tensorflow import tf
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
 
@@ -35,13 +35,13 @@ class Cotangents(NamedTuple):
             the cotangents of its results.
     """
 
-    now: Sequence[tf.Tensor]
-    along: Sequence[tf.Tensor] | None = None
-    vary: Callable[[tf.Tensor], Sequence[tf.Tensor]] | None = None
-    given: Sequence[tf.Tensor] = ()
+    now: Tensors
+    along: Tensors | None = None
+    vary: Callable[[tf.Tensor], Tensors] | None = None
+    given: Tensors = ()
 
 
-def cotangents(of_values: tf.Tensor, vectors: Sequence[tf.Tensor], of_vectors: Sequence[tf.Tensor]) -> Cotangents:
+def cotangents(of_values: tf.Tensor, vectors: Tensors, of_vectors: Tensors) -> Cotangents:
     """Return the cotangents of the vectors that one operation computed, with what the graph says of them.
 
     Args:
@@ -56,13 +56,13 @@ def cotangents(of_values: tf.Tensor, vectors: Sequence[tf.Tensor], of_vectors: S
     return Cotangents(of_vectors, along, lambda number: gradients(number, vectors), outside)
 
 
-def slopes(of_values: tf.Tensor, by: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def slopes(of_values: tf.Tensor, by: Tensors) -> list[tf.Tensor]:
     """Return the derivatives, by outputs of an operation, of τ times the cotangent of its values, in a graph."""
     real = tf.math.real(of_values)
     return gradients(tf.reduce_sum(directions(real) * real), by)
 
 
-def gradients(number: tf.Tensor, by: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def gradients(number: tf.Tensor, by: Tensors) -> list[tf.Tensor]:
     """Return the derivatives of a number by tensors of a graph: zeros where it does not depend on them."""
     found = tf.gradients(number, list(by), unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return [tf.convert_to_tensor(gradient) for gradient in found]
@@ -73,7 +73,7 @@ def directions(values: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.range(1, tf.shape(values)[-1] + 1), values.dtype)
 
 
-def given(tensors: Sequence[tf.Tensor], home: tf.Graph) -> list[tf.Tensor]:
+def given(tensors: Tensors, home: tf.Graph) -> list[tf.Tensor]:
     """Return what real numbers tensors are computed from that come neither from this graph nor from around it.
 
     What the graph of a loop or a backward function has captured comes from outside. So does what it is called with,

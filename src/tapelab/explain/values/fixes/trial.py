@@ -16,7 +16,7 @@ from typing import Any
 from tapelab.explain.ground import private
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
 from tapelab.explain.ground.log import Kind, is_handle
-from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.measure import Gradient, array
 from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
 from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
@@ -221,7 +221,7 @@ class _Place:
         values[node.outputs[0]] = value
         inputs = list(run.keys.values())
 
-        def backward(upstream: tf.Tensor | None) -> list[tf.Tensor | tf.IndexedSlices | None]:
+        def backward(upstream: tf.Tensor | None) -> list[Gradient | None]:
             return tape.gradient(value, inputs, output_gradients=upstream)
 
         return dataclasses.replace(node, inputs=tuple(run.keys), outputs=node.outputs[:1], backward=backward)

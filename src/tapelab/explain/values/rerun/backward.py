@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
-from tapelab.explain.ground.measure import array, dense
+from tapelab.explain.ground.measure import Gradient, array, dense
 from tapelab.explain.values.rerun.nodes import Node, Trace
 
 import numpy as np
@@ -76,7 +76,7 @@ class Replay:
                 found.update(node.outputs)
         return found
 
-    def cotangent(self, key: int) -> tf.Tensor | tf.IndexedSlices | None:
+    def cotangent(self, key: int) -> Gradient | None:
         """Return the gradient of the targets with respect to a tensor of the trace, or None."""
         if key not in self._sums:
             self._sums[key] = _sum([part for _, part in self.parts.get(key, ())])
@@ -99,7 +99,7 @@ class Replay:
                 self.parts[key].append((node, part))
                 self._sums.pop(key, None)
 
-    def _filled(self, node: Node, position: int, upstream: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor | None:
+    def _filled(self, node: Node, position: int, upstream: Gradient | None) -> tf.Tensor | None:
         """The cotangent of an output as the tape hands it on: zeros where there is none, with exceptions."""
         value = self.trace.values[node.outputs[position]]
         if upstream is not None:
@@ -108,7 +108,7 @@ class Replay:
             return None
         return tf.raw_ops.ZerosLike(x=value)
 
-    def _gradients(self, node: Node, upstream: Sequence[tf.Tensor | None]) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    def _gradients(self, node: Node, upstream: Sequence[tf.Tensor | None]) -> list[Gradient | None]:
         trace = self.trace
         with private.with_python_calls(trace.log.python_calls_of.get(node.event.index, {})):
             if node.backward is not None:
@@ -129,13 +129,13 @@ def slopes(trace: Trace, node: Node) -> np.ndarray:
 
 def _compiled(
     node: Node, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
-) -> list[tf.Tensor | tf.IndexedSlices | None]:
+) -> list[Gradient | None]:
     """Run a gradient function under XLA, whose values differ: at infinite slopes, for example."""
     exists = []
 
     def gradients(
         inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
-    ) -> list[tf.Tensor | tf.IndexedSlices]:
+    ) -> list[Gradient]:
         found = private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
         exists[:] = [one is not None for one in found]
         return [one for one in found if one is not None]
@@ -149,7 +149,7 @@ def _compiled(
     return [next(found) if there else None for there in exists]
 
 
-def _sum(parts: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor | tf.IndexedSlices | None:
+def _sum(parts: Sequence[Gradient]) -> Gradient | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     with hooks.deaf(), private.paused():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
-from tapelab.explain.ground.measure import Measures, array
+from tapelab.explain.ground.measure import Gradient, Measures, array
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.nodes import Node
@@ -181,12 +181,12 @@ class Evidence:
                 new.update(zip(node.outputs, made, strict=True))
         return new
 
-    def concerned(self, tensor: tf.Tensor | tf.IndexedSlices, key: int) -> np.ndarray:
+    def concerned(self, tensor: Gradient, key: int) -> np.ndarray:
         """A cotangent's elements that the source has a part in, as an array; all where that is not known."""
         values, mask = array(tensor), self.reached.get(key)
         return values[mask] if mask is not None and mask.shape == values.shape and mask.any() else values
 
-    def origins(self, is_bad: Callable[[tf.Tensor | tf.IndexedSlices, int], bool]) -> list[tuple[Node, int]]:
+    def origins(self, is_bad: Callable[[Gradient, int], bool]) -> list[tuple[Node, int]]:
         """Find the nodes at which good cotangents became bad ones on the way to the source.
 
         Args:
@@ -211,7 +211,7 @@ class Evidence:
         keys = reachable([self.source], lambda key: [out for _, worse in made_bad(key) for out in worse])
         return [(node, position(node, key)) for key in keys for node, worse in made_bad(key) if not worse]
 
-    def following(self, node: Node) -> list[tuple[Node, tf.Tensor | tf.IndexedSlices]]:
+    def following(self, node: Node) -> list[tuple[Node, Gradient]]:
         """The nodes towards the target that gave a node its upstream cotangent: a list of (node, contribution)."""
         parts = [part for key in node.outputs for part in self.replay.parts.get(key, ())]
         return [(other, part) for other, part in parts if other is not None and other in self.replay.passed]

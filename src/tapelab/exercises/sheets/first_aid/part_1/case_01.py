@@ -24,7 +24,7 @@ left_tensorflow = Exercise(
     title="Case 1, the loss that lost its history",
     minutes=4,
     hints=(
-        "Read what `explain` said above: the line, and the fix.",
+        "The loss is right, so no line computes a wrong number. After which line is the number no longer a tensor?",
         "What is `type(distance)`? The tape records operations of TensorFlow, and nothing else.",
         "`unconnected_gradients` changes what a missing path is *called*. It adds no path. `tape.watch` cannot help "
         "either: `w` is a variable, and watched. The line that leaves TensorFlow has to stay inside.",
