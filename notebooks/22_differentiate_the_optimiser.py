@@ -495,7 +495,7 @@ plt.show()
 # | rate itself, from 1 | the same | 600 | 0.057, 0.061, 0.073 |
 # | Adam, fixed rate | the best of five by the median of this loss: 0.03 | 300 a run, 1500 for all five | 0.006, 0.007, 0.012 |
 #
-# All but the last have one rate for all weights. Adam, the rival from outside, has one for each weight. It ends about five times lower than the best fixed rate, and needs its own rate as well: with 0.003 it ends at 0.12 to 0.13, higher than the sign does from a millionth (the same seeds).
+# All but the last have one rate for all weights. Adam, the rival from outside, has one for each weight. It ends about five times lower than the best fixed rate, and needs its own rate as well: with 0.003 it ends at 0.12 to 0.13 (the same seeds).
 
 
 # %% tags=["check"]
@@ -520,14 +520,14 @@ for k in range(3):  # the table's order and sizes, on other batches and from oth
     by_rate = {rate: run(rate, drawn=drawn)[0] for rate in fixed}
     from_tiny, from_one = (run(rate, up=0.1, down=0.2, drawn=drawn)[0] for rate in (1e-6, 1.0))
     assert min(by_rate, key=by_rate.get) == 1.5
-    assert 0.025 < by_rate[1.5] < from_one < from_tiny < 0.12
+    assert 0.025 < by_rate[1.5] < from_one < from_tiny < 0.13
     assert from_one < 0.072
     assert from_tiny > 0.08
     by_value_of_h = baydin(1e-6, 0.3, drawn)
     assert by_rate[1.5] < by_value_of_h < 0.9 * from_tiny
     by_adam = {rate: float(adams_loss(*drawn, tf.constant(rate, tf.float64))) for rate in (0.003, 0.03)}
     assert by_adam[0.03] < 0.5 * by_rate[1.5]
-    assert by_adam[0.003] > from_tiny
+    assert 0.11 < by_adam[0.003] < 0.14
 
 # %% [markdown]
 # Why do the self-tuned runs end higher? The steps lost in the climb are one reason. There is a deeper one: looking one step ahead is *greedy*. Try it on section 1's quadratics, choosing each rate for the lowest loss, summed over all 200 curvatures, right after its own step: steepest descent with an exact line search ([13](13_hessians_and_newton.ipynb)). The rival learns its eight rates together, through all the steps, for the same loss.
