@@ -30,6 +30,8 @@ def watch_function(reach: Reached, function: types.FunctionType, where: Where) -
         parts = operator.attrgetter(*_FUNCTION_PARTS)
         labels = [f"{said} {part}" for part in _FUNCTION_PARTS]
         reach.watch(lambda: parts(function), labels, [Where(f".{p}", where) for p in _FUNCTION_PARTS], function)
+        if "__subclasses__" in reads.names:
+            reach.tell(Where(".__subclasses__", where), unwatchable.WHY["machine"])
         attributes = vars(function)
         names = reach.names & attributes.keys() if not reach.by_name else attributes.keys()
         reach.attributes(
