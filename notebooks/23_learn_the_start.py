@@ -389,7 +389,7 @@ assert 1.5 < products_for(second_derivatives=True) / products_for(second_derivat
 #
 # ### The rivals, over ten seeds
 #
-# One seed may flatter anyone, and so may a fixed $\alpha$, or a rival that takes no gradient step. The most obvious one keeps the 40 features that the last hidden layer computes. It then *solves* for the last layer: ridge regression on the ten points, one linear system for each sine.
+# One seed may flatter anyone, and so may a fixed $\alpha$, or a rival that takes no gradient step. The nearest one keeps the 40 features that the last hidden layer computes. It then *solves* for the last layer: ridge regression on the ten points, one linear system for each sine.
 
 
 # %%

@@ -57,6 +57,8 @@ def unchecked_index(graph: tf.Graph, ends: Tensors) -> str | None:
         ends: the results: what else the graph has, such as their gradients, is not looked at.
     """
     for op, callers in operations_within(in_order(graph, ends)):
+        if any(caller.node_def.attr["_XlaMustCompile"].b for caller in callers):
+            continue  # in what the learner compiles with XLA, another way sees no more
         if callers and _may_leave(op, callers) and not _stays_in_its_list(op, callers):
             return f"XLA does not see an index out of range in a loop, branch or function, such as in {place(op)}"
     return None
