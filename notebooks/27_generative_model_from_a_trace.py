@@ -817,7 +817,7 @@ assert ways["kernel density, best of six"] > 1.5 * max(equal_cost.values())
 assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 
 # %% [markdown]
-# In the table the mixture is first and the kernel density last with each seed. Plain denoising is behind one probe by a fifth to a third there. In pairs it is behind with two seeds and ahead with one, by less than a tenth, and takes no derivative with respect to $x$.
+# In the table the mixture is first and the kernel density last with each seed. Plain denoising is behind one probe by a fifth to a third there. In pairs it comes within a tenth of one probe (the draws of the two rows differ), and takes no derivative with respect to $x$.
 
 # %% [markdown]
 # ## 8. Check it independently

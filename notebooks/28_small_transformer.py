@@ -858,7 +858,7 @@ for w, _ in runs["1/√32"]:  # no model gets below the entropy, up to the scatt
 # %% [markdown]
 # ## Recap
 #
-# - Attention takes a mean of values with shares from a softmax. Without $1/\sqrt d$ its scores grow with the width, the softmax saturates, and what it does not look at has no gradient (section 1).
+# - Attention takes a mean of values with shares from a softmax. Without $1/\sqrt d$ its scores grow with the width, the softmax saturates, and what it does not look at has hardly any gradient (section 1).
 # - A head's gradient is four products of matrices and the softmax's Jacobian between them (section 2).
 # - Accumulated *sums* over parts give the large batch's gradient; means of unequal parts and BatchNorm do not (section 3).
 # - Float16 halves the record, and small gradients become zero in it unless the loss is scaled (section 4).
