@@ -126,7 +126,7 @@ def _is_missed(evidence: Evidence, nodes: Iterable[Node], at_edge: bool) -> bool
 def _differs(evidence: Evidence, direction: np.ndarray, slope: float, x: np.ndarray, at_edge: bool) -> bool | None:
     """Whether the target's slope along a direction is another; None where there is none, or it is not known."""
     step = _STEP * max(1.0, float(np.abs(x).max(initial=0.0)))
-    here = sum(float(np.sum(evidence.array(key), dtype=np.float64)) for key in evidence.replay.targets)
+    here = evidence.target_sum()
     noise = 20 * float(np.finfo(x.dtype).eps) * max(abs(here), 1.0) / step
     central, bends = [], []
     for h in (step, step / 2):

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
@@ -133,9 +133,12 @@ class Evidence:
             moved.append(tensor)
             return tensor + tf.cast(step, tensor.dtype)
 
-        new = self._rerun(change)
-        return sum(float(np.sum(array(new.get(key, self.trace.values[key])), dtype=np.float64)) for key in
-                   self.replay.targets)  # fmt: skip
+        return self.target_sum(self._rerun(change))
+
+    def target_sum(self, changed: Mapping[int, tf.Tensor] | None = None) -> float:
+        """The sum of the targets, of which some may have new values: `changed` has them, by their keys."""
+        values = self.trace.values if changed is None else self.trace.values | changed
+        return sum(float(np.sum(array(values[key]), dtype=np.float64)) for key in self.replay.targets)
 
     def target_is_kinked(self) -> bool:
         """Whether half a step along a direction changes the target by half as much, as beside a kink.
@@ -144,7 +147,7 @@ class Evidence:
         """
         value = self.array(self.source)
         direction = np.random.default_rng(0).uniform(0.5, 1.0, value.shape) * (1.0 + np.abs(value))
-        here = sum(float(np.sum(self.array(key), dtype=np.float64)) for key in self.replay.targets)
+        here = self.target_sum()
         try:
             slopes = [abs(self.target_moved(step * direction) - here) / step for step in (0.02, 0.01)]
         except ValueError:
