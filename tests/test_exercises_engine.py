@@ -729,7 +729,8 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
 def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
     moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")}
     asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}
-    modules = {name.partition(".")[0] for name in asked}
+    # The last sheets first: they take helpers from earlier ones, which are loaded with them.
+    modules = sorted({name.partition(".")[0] for name in asked}, key=sheets.ORDER.index, reverse=True)
     lines = [f"from tapelab.exercises.sheets import {module}" for module in modules]
     lines += [f"try:\n    {name}\nexcept AttributeError as error:\n    print(error)" for name in asked]
     told = fresh("\n".join(lines)).splitlines()

@@ -6,6 +6,7 @@ the clinic are folders, with a module for each case.
 
 import functools
 import importlib
+import sys
 
 from tapelab.exercises import progress
 from tapelab.exercises.exercise import Exercise
@@ -68,7 +69,9 @@ def __getattr__(name):
     if name not in ORDER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     sheet = importlib.import_module(f"{__name__}.{name}")
-    sheet.__getattr__ = functools.partial(_refuse, name)
+    for loaded in ORDER:  # a sheet that another one takes a helper from is loaded with it, and never asked for here
+        if module := sys.modules.get(f"{__name__}.{loaded}"):
+            module.__getattr__ = functools.partial(_refuse, loaded)
     return sheet
 
 
