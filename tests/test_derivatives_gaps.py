@@ -455,7 +455,9 @@ class Loop(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([1, 3], tf.float64)])
     def __call__(self, x):
-        return tf.reduce_sum(tf.while_loop(lambda _: True, lambda y: [tf.sin(self.w * y)], [x], maximum_iterations=2)[0])
+        return tf.reduce_sum(
+            tf.while_loop(lambda _: True, lambda y: [tf.sin(self.w * y)], [x], maximum_iterations=2)[0]
+        )
 
 
 @pytest.mark.parametrize("within", [lambda call: call, lambda call: tf.function(call, autograph=False)])
