@@ -370,20 +370,27 @@ def digits_loss(w, x, y):
     return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(y, logits))
 
 
+def batch_loss(w, batch):
+    return digits_loss(w, tf.gather(pixels, batch), tf.gather(targets, batch))
+
+
+def batch_gradient(w, batch):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = batch_loss(w, batch)
+    return tape.gradient(loss, w)
+
+
 @tf.function(jit_compile=True)
 def train(batches, w, log_rate, by_value, up, down):
     """Returns the loss over all images after 300 steps, and the rate after each of them."""
     rates = tf.TensorArray(tf.float64, 300)
     for i in tf.range(300):
-        x, y = tf.gather(pixels, batches[i]), tf.gather(targets, batches[i])
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            loss = digits_loss(w, x, y)
-        g = tape.gradient(loss, w)
+        g = batch_gradient(w, batches[i])
         with tf.GradientTape() as tape:
             tape.watch(log_rate)
             w_after = w - tf.exp(log_rate) * g  # the optimiser's step, on a tape
-            loss_after = digits_loss(w_after, x, y)
+            loss_after = batch_loss(w_after, batches[i])
         h = tape.gradient(loss_after, log_rate)  # the hypergradient
         w, log_rate = w_after, log_rate - by_value * h + tf.where(h < 0, up, -down)
         rates = rates.write(i, tf.exp(log_rate))
@@ -446,15 +453,11 @@ assert fixed[best] < min(last for last, _ in tuned.values())
 @tf.function(jit_compile=True)
 def by_size(batches, w, rate, beta):
     for i in tf.range(300):
-        x, y = tf.gather(pixels, batches[i]), tf.gather(targets, batches[i])
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            loss = digits_loss(w, x, y)
-        g = tape.gradient(loss, w)
+        g = batch_gradient(w, batches[i])
         with tf.GradientTape() as tape:
             tape.watch(rate)
             w_after = w - rate * g
-            loss_after = digits_loss(w_after, x, y)
+            loss_after = batch_loss(w_after, batches[i])
         w, rate = w_after, rate - beta * tape.gradient(loss_after, rate)
     return digits_loss(w, pixels, targets)
 
@@ -466,7 +469,7 @@ def baydin(rate, beta, drawn=(batches, initial)):
 assert baydin(1e-6, 0.3) < ended
 assert run(10.0, up=0.1, down=0.2)[0] > 0.5  # from the other side: not back yet
 
-# %% tags=["figure"] alt="Two line plots. Left, the self-tuned rate against steps on a logarithmic axis: from four beginnings, a millionth to one, straight lines climb at one slope and meet on one jagged plateau around one. Right, the loss after 300 steps against the rate at the beginning: fixed rates fall from above 2 to a few hundredths only at rates near one, the self-tuned ones lie below 0.2 all along."
+# %% tags=["figure"] alt="Two line plots. Left, the self-tuned rate against steps on a logarithmic axis: from four beginnings, a millionth to one, straight lines climb at one slope and meet on one jagged plateau around one. Right, the loss after 300 steps against the rate at the beginning: for fixed rates it falls from above 2 to a few hundredths at 1 and 1.5, and at 3 it is far above 10; the self-tuned ones lie below 0.2 all along."
 # @title Draw: the climb, and what it is worth
 _, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 for (rate, (_, rates)), style in zip(tuned.items(), ("-", "--", "-.", ":"), strict=True):
@@ -484,7 +487,7 @@ plt.show()
 #
 # The sign is one cure. The other is to leave the logarithm out: $\mathrm d L / \mathrm d \eta = -\nabla L(w')^\top g$ has no factor $\eta$, and Baydin and others subtract $\beta$ times it from the rate. From a millionth that ends lower than the sign does, at 0.06 to 0.08 for $\beta$ from 0.1 to 1. With $\beta = 2$ one run of ten explodes, with $\beta = 3$ nine (the check runs 0.3; the rest was tried with the seeds 0 to 9). So $\beta$ has to be found. The sign's two numbers have no unit, but they were found as well: 0.3 and 0.6 climb three times as fast and end at 0.06 to 0.10; 0.05 and 0.1 end at 0.25 to 0.32 (tried with the same seeds).
 #
-# Nothing of this is free. The best fixed rate ends lower than every self-tuned run. To know it, you train several times:
+# Nothing of this is free. The best fixed rate ends lower than every self-tuned run, and begun at 1 the self-tuned one ends higher than 1 left alone (0.060 and 0.055 here; so in 23 of 25 other draws). To know the best, you train several times:
 #
 # | way | how it is tuned | gradients | loss, seeds 0 to 9: minimum, median, maximum |
 # |---|---|---|---|
@@ -504,11 +507,7 @@ plt.show()
 def adams_loss(batches, w, rate):
     m, v = tf.zeros_like(w), tf.zeros_like(w)
     for i in tf.range(300):
-        x, y = tf.gather(pixels, batches[i]), tf.gather(targets, batches[i])
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            loss = digits_loss(w, x, y)
-        g = tape.gradient(loss, w)
+        g = batch_gradient(w, batches[i])
         t = tf.cast(i + 1, tf.float64)
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         w -= rate * m / (1 - 0.9**t) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-7)
@@ -519,14 +518,15 @@ for k in range(3):  # the table's order and sizes, on other batches and from oth
     drawn = draw(np.random.default_rng([seed, k]))
     by_rate = {rate: run(rate, drawn=drawn)[0] for rate in fixed}
     from_tiny, from_one = (run(rate, up=0.1, down=0.2, drawn=drawn)[0] for rate in (1e-6, 1.0))
-    assert min(by_rate, key=by_rate.get) == 1.5
-    assert 0.025 < by_rate[1.5] < from_one < from_tiny < 0.13
-    assert from_one < 0.072
+    least = min(by_rate.values())
+    assert least == by_rate[1.5] or seed > 9  # the seeds of the table
+    assert 0.025 < least < from_one < from_tiny < 0.16
+    assert from_one < 0.09
     assert from_tiny > 0.08
     by_value_of_h = baydin(1e-6, 0.3, drawn)
-    assert by_rate[1.5] < by_value_of_h < 0.9 * from_tiny
+    assert least < by_value_of_h < 0.9 * from_tiny
     by_adam = {rate: float(adams_loss(*drawn, tf.constant(rate, tf.float64))) for rate in (0.003, 0.03)}
-    assert by_adam[0.03] < 0.5 * by_rate[1.5]
+    assert by_adam[0.03] < 0.7 * least
     assert 0.11 < by_adam[0.003] < 0.14
 
 # %% [markdown]
@@ -636,7 +636,7 @@ np.testing.assert_allclose(through_the_loop, np.ravel(differences), rtol=1e-5, a
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | all rates start equal | they stay equal, at the best constant rate | start them apart |
+# | all rates start equal | they stay equal for hundreds of steps | start them apart |
 # | many large rates in a row | rounding errors explode | each rate's mirror image behind it (Lebedev and Finogenov's order), or Chebyshev's recurrence |
 # | a maximum as a target | one curvature is served at a time | a mean of high powers, raised in stages |
 # | the hypergradient's size, on a logarithm | a small rate stays small | follow its sign, faster down than up; or the derivative with respect to the rate itself |

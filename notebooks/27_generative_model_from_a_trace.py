@@ -342,7 +342,8 @@ exercises.matching.check(score_matching)
 
 # %%
 small = tf.constant([[-8.0, 3.0], [3.0, -6.0]], tf.float64)
-estimates = [float(tf.tensordot(v, tf.linalg.matvec(small, v), 1)) for v in np.float64(signs((1000, 2)))]
+many = signs((1000, 2))
+estimates = tf.reduce_sum(many * tf.linalg.matvec(small, many), axis=1)  # v'Jv for each v
 print("trace:", float(tf.linalg.trace(small)))
 
 # %% [markdown]
@@ -371,6 +372,7 @@ assert abs(np.mean(estimates) + 14) < 0.8
 x = tf.constant(test[:200])
 
 
+@tf.function
 def product(x, v):
     """For each point, v'J: a vector–Jacobian product."""
     with tf.GradientTape() as tape:
@@ -515,7 +517,7 @@ def mixture_score(mixture, x):
     return tape.gradient(logarithm, x)
 
 
-mixtures = [GaussianMixture(k, n_init=5, random_state=seed).fit(data) for k in range(3, 9)]
+mixtures = [GaussianMixture(k, random_state=seed).fit(data) for k in range(3, 9)]
 mixture = min(mixtures, key=lambda mixture: mixture.bic(data))
 denoised = [train(denoising, noise_and_arrow(tau))[-1] for tau in (0.05, 0.07, 0.1)]
 ways = {"one probe": error(score(learnt, test)), "exact trace": error(score(with_exact_trace[-1], test))}
@@ -527,17 +529,17 @@ ways[f"mixture of {len(mixture.means_)} Gaussians"] = error(mixture_score(mixtur
 for name, relative in ways.items():
     print(f"{name:31} relative squared error {relative:.3f}")
 
-# %% tags=["figure"] alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie on each other to the end, near two per cent. Two horizontal lines above them: denoising, and the kernel density estimate."
+# %% tags=["figure"] alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Four horizontal lines: the kernel density estimate highest, plain denoising below it, denoising in pairs where the two lines end, and the mixture far below all."
 # @title Draw: one probe and the exact trace
 _, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 at = 100 * np.arange(len(with_one_probe))
 ax.semilogy(at, [error(score(w, test)) for w in with_exact_trace], "s-", color=plots.ORANGE, label="exact trace")
 ax.semilogy(at, [error(score(w, test)) for w in with_one_probe], ".--", color=plots.BLUE, label="one probe")
-rivals = {"denoising, best of three": (plots.GREEN, ":"), "kernel density, best of six": (plots.GREY, "-.")}
-for name, (colour, style) in rivals.items():
-    ax.axhline(ways[name], color=colour, linestyle=style, label=name)
+looks = ((plots.GREEN, ":"), (plots.GREEN, "-"), (plots.GREY, "-."), ("black", ":"))
+for name, (colour, style) in zip(list(ways)[2:], looks, strict=True):
+    ax.axhline(ways[name], color=colour, linestyle=style, linewidth=1, label=name)
 ax.set(
-    title="In two dimensions one random probe is as good as the exact trace",
+    title="On the ring one random probe is as good as the exact trace",
     xlabel="step",
     ylabel="relative squared error",
 )
@@ -550,16 +552,17 @@ ratio = ways["one probe"] / ways["exact trace"]
 exercises.enough.reveal("nearly the same" if ratio < 1.25 else "a half" if ratio < 4 else "a tenth")
 assert 0.8 < ratio < 1.25
 assert ways["one probe"] < 0.035
-assert ways["kernel density, best of six"] > 2 * ways["one probe"]
-assert 1.4 < ways["denoising, best of three"] / ways["one probe"] < 2.2
-assert 0.85 < ways["denoising in pairs, best of two"] / ways["one probe"] < 1.2
+assert 1.4 < ways["kernel density, best of six"] / ways["one probe"] < 3.1
+assert 1.3 < ways["denoising, best of three"] / ways["one probe"] < 1.9
+assert 0.88 < ways["denoising in pairs, best of two"] / ways["one probe"] < 1.19
 assert ways["mixture of 5 Gaussians"] < 0.5 * ways["one probe"]
 step, here = np.array([1e-5, 0.0]), np.float64(test[:50])
-differences = (mixture.score_samples(here + step) - mixture.score_samples(here - step)) / 2e-5
-np.testing.assert_allclose(mixture_score(mixture, here)[:, 0], differences, rtol=0, atol=1e-4)
+for of_some in mixtures:  # the weights of three Gaussians differ, those of five hardly do
+    differences = (of_some.score_samples(here + step) - of_some.score_samples(here - step)) / 2e-5
+    np.testing.assert_allclose(mixture_score(of_some, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has more than twice that error, denoising not quite twice one probe's. Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising comes within a seventh of one probe (0.019 to 0.026, and 0.019 to 0.023 for one probe, with the seeds 0 to 3), in as much processor time and with no derivative with respect to $x$. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Today's diffusion models use denoising, at many
+# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has 1.5 to 2.9 times one probe's error, and plain denoising 1.4 to 1.8 times (with the seeds 0 to 9). Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising has 0.93 to 1.13 times one probe's error, in as much processor time and with no derivative with respect to $x$. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Today's diffusion models use denoising, at many
 # noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
 #
 # Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. Section 6 tries a single probe for $d = 64$.
@@ -781,7 +784,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * np.m
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing, as far as was tried: after 600 steps with it, the error was 0.3 to 1 % lower than after 600 steps with one probe (two seeds).
+# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds), and twenty, or ten that are told the labels, 1 or 2 % nearer (two seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing, as far as was tried: after 600 steps with it, the error was 0.3 to 1 % lower than after 600 steps with one probe (two seeds).
 #
 # Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
 #
@@ -813,7 +816,7 @@ for name, relative in equal_cost.items():
 # @title Check
 assert 0.95 < equal_cost["exact trace"] / equal_cost["one probe"] < 1.4
 assert 0.9 < equal_cost["denoising"] / equal_cost["one probe"] < 1.6
-assert ways["kernel density, best of six"] > 1.5 * max(equal_cost.values())
+assert ways["kernel density, best of six"] > max(equal_cost.values())
 assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 
 # %% [markdown]
@@ -864,13 +867,13 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # - The score $\nabla \log p$ is a field of arrows towards the points. A normalising constant does not change it (section 1).
 # - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
 # - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
-# - In two dimensions one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
+# - On the ring one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
 # - In 64 dimensions one probe has come within 1 % of the exact trace after 600 steps, at a small part of its price. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the gradient of the *sum* of the outputs taken for the trace | off-diagonal entries in it; the loss falls, and the field is not the score | $v$ on both sides, or one output at a time |
-# | one probe for the whole batch | more noise: 0.021 to 0.023 in place of 0.019 to 0.020 (ring, three seeds) | a new probe for each point |
+# | one probe for the whole batch | more noise: an error 1.0 to 1.3 times as large (ring, ten seeds) | a new probe for each point |
 # | the same probe in every step | another loss: off-diagonal entries count; a relative error of 1 or more (ring, three seeds) | a new probe in each step |
 # | a loss below $-\tfrac12\mathrm E\lVert s\rVert^2$ on the training points | peaks at the points, samples that copy them | look at the loss of unseen points |
 # | data on a grid, or with constant coordinates | no slope to learn: the loss falls without end | blur the data, and take the blur off at the end |

@@ -2,7 +2,7 @@
 
 import warnings
 
-from tapelab.derivatives import hvp, jvp, laplacian, private, taylor, value_and_gradient
+from tapelab.derivatives import hvp, jacobian, jvp, laplacian, private, taylor, value_and_gradient
 from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.runtime import tf
@@ -148,3 +148,42 @@ def test_scaled_bessel_functions_where_their_series_begins(f, dtype):
         y = f(x)
     plain, rtol = tape.gradient(y, x), 1e-11 if dtype == tf.float64 else 1e-4
     np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], plain, rtol)
+
+
+NORMS = {
+    "sqrt": lambda x: tf.sqrt(tf.reduce_sum(tf.square(x), -1)),
+    "tf.norm": lambda x: tf.norm(x, axis=-1),
+    "reduce_euclidean_norm": lambda x: tf.math.reduce_euclidean_norm(x, -1),
+    "power 1/2": lambda x: tf.reduce_sum(x**2, -1) ** 0.5,
+    "root of a mean": lambda x: tf.sqrt(tf.reduce_mean(x * x, -1)),
+}
+OVERFLOWED = {
+    "gradient": lambda f, x, **o: value_and_gradient(lambda x: tf.reduce_sum(f(x)), **o)(x)[1],
+    "jvp": lambda f, x, **o: jvp(f, **o)(x, tangents=tf.ones_like(x))[1],
+    "Jacobian, forward": lambda f, x, **o: jacobian(f, mode="forward", **o)(x)[0, :, 0],
+    "hvp": lambda f, x, **o: hvp(lambda x: tf.reduce_sum(f(x)), **o)(x, vector=tf.ones_like(x)),
+    "laplacian": lambda f, x, **o: laplacian(f, **o)(x),
+}
+
+
+@pytest.mark.thorough(keep=6)
+@pytest.mark.parametrize("way", OVERFLOWED)
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("compile", ["eager", "graph", "auto"])
+def test_of_a_norm_whose_squares_overflow_no_derivative_is_known(compile, name, way):
+    for huge, dtype in ((1e30, tf.float32), (1e160, tf.float64)):
+        found = OVERFLOWED[way](NORMS[name], tf.constant([[3 * huge, 4 * huge]], dtype), compile=compile)
+        assert np.all(np.isnan(found)), (huge, found)
+
+
+@pytest.mark.parametrize("compile", ["eager", "graph", "auto"])
+@pytest.mark.parametrize("name", NORMS)
+def test_but_that_of_what_does_not_depend_on_its_number_is(name, compile):
+    def near(x):
+        return tf.reduce_sum(tf.exp(-NORMS[name](x)))
+
+    with tf.GradientTape() as tape:
+        tape.watch(x := tf.constant([3.0, 4.0], tf.float64))
+        y = near(x)
+    found = value_and_gradient(near, compile=compile)(np.array([[3e160, 4e160], [3.0, 4.0]]))[1]
+    np.testing.assert_allclose(found, [[0, 0], tape.gradient(y, x)], rtol=1e-12)

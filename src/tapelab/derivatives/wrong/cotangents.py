@@ -1,5 +1,6 @@
-"""What our gradients do with cotangents: undo broadcasting, and tell whether they are complex."""
+"""What our gradients do with cotangents: undo broadcasting, tell of a lost number, and whether they are complex."""
 
+import math
 from collections.abc import Callable
 
 from tapelab.process.tensorflow import tf
@@ -17,6 +18,16 @@ def sum_to(gradient: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     axes = [axis for axis, (size, whole) in enumerate(zip(padded, grown, strict=True)) if size != whole]
     axes += range(grown.rank - shape.rank)
     return tf.reshape(tf.reduce_sum(gradient, sorted(set(axes))), shape)
+
+
+def lost_at_infinity(gradient: tf.Tensor, root: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    """Return a root's gradient, NaN where the root is infinite.
+
+    There it has lost its number, as a norm has whose squares left the range of floats, and dividing by it gives a
+    derivative of 0. Where the root's cotangent is 0, nothing depends on that number: so is the gradient.
+    """
+    lost = tf.math.multiply_no_nan(tf.constant(math.nan, upstream.dtype), upstream)
+    return tf.where(tf.math.is_inf(tf.math.real(root)), lost, gradient)
 
 
 def of_complex(gradient: Callable) -> Callable:

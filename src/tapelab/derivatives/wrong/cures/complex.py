@@ -4,6 +4,7 @@ The gradient of a real loss by z is ∂/∂Re z + i ∂/∂Im z. Of w = f(z), ho
 conjugate of f'(z).
 """
 
+import math
 from types import SimpleNamespace
 
 from tapelab.derivatives.wrong.cotangents import of_complex, sum_to
@@ -40,7 +41,9 @@ def _euclidean_norm(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, N
     if not op.get_attr("keep_dims"):
         shape = tf.shape(tf.reduce_sum(x, op.inputs[1], keepdims=True))
         norm, upstream = tf.reshape(norm, shape), tf.reshape(upstream, shape)
-    return _real(upstream) * (x / norm), None
+    infinite = tf.math.is_inf(tf.math.real(norm))
+    known = tf.where(infinite, tf.constant(math.nan, norm.dtype), norm)  # as of `cotangents.lost_at_infinity`
+    return tf.math.multiply_no_nan(x / known, _real(upstream)), None
 
 
 def _real(tensor: tf.Tensor) -> tf.Tensor:

@@ -6,8 +6,10 @@ cotangent u is divided by y, and that is multiplied by the quotient, u/y · x/y.
 gets by y once more. So it is with 1/x, log x, x^(-½) and x^p of a negative p, whose derivative is p u xᵖ / x. Of an
 angle, x² + y² would leave the range: both are divided by the larger one before they are squared.
 
-Those of quotients, logarithms and powers take fewer operations than TensorFlow's own. Those of 1/x and x^(-½), which
-are one kernel there, take two more, and those of angles five or six.
+A root that is infinite, as a norm is whose squares are out of range, has no derivative that is known: not 0.
+
+Those of quotients, logarithms and negative powers take fewer operations than TensorFlow's own. Those of 1/x and
+x^(-½), which are one kernel there, take two more, those of roots three, and those of angles five or six.
 
 The derivatives of Bessel's functions with an exponential factor, such as I₁(x) e⁻ˣ - I₀(x) e⁻ˣ, are differences of
 numbers that agree in more digits the larger x is. There they are the derivatives of the asymptotic series (NIST Digital
@@ -16,7 +18,7 @@ Library of Mathematical Functions, 10.40.1 and 10.40.2).
 
 import math
 
-from tapelab.derivatives.wrong.cotangents import sum_to
+from tapelab.derivatives.wrong.cotangents import lost_at_infinity, sum_to
 from tapelab.derivatives.wrong.cures.at_zero import by_exponent, constant
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
@@ -59,11 +61,19 @@ def _logarithm_of_one_more(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     return upstream / (1 + tf.math.conj(op.inputs[0]))
 
 
-def _negative_power(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+def _power(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
     x, p, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
+    if _exponents(op, -math.inf, 0):
+        by_x = upstream * power * p / x
+    else:
+        by_x = lost_at_infinity(upstream * p * tf.pow(x, p - 1), power, upstream)
     # In a graph it is a constant; a tape knows the value of every exponent, and this may be a source.
     by_p = None if tf.is_symbolic_tensor(p) else by_exponent(x, p, power, upstream)
-    return sum_to(upstream * power * p / x, x), by_p
+    return sum_to(by_x, x), by_p
+
+
+def _root(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
+    return lost_at_infinity(plain("Sqrt")(op, upstream), op.outputs[0], upstream)
 
 
 def _angle(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -95,12 +105,13 @@ def _coefficient(kind: str, order: int, k: int) -> float:
     return math.prod(factors) * (1 if kind == "K" else (-1) ** k)
 
 
-def _is_negative(op: tf.Operation, upstream: tf.Tensor) -> bool:
+def _exponents(op: tf.Operation, low: float, high: float) -> bool:
+    """Whether the exponent of a power is known, and all of it is between two numbers."""
     exponent = constant(op.inputs[1])
-    return exponent is not None and bool(np.all(np.real(exponent) < 0))
+    return exponent is not None and bool(np.all((low < np.real(exponent)) & (np.real(exponent) < high)))
 
 
-_negative_power.applies = _is_negative
+_power.applies = lambda op, _: _exponents(op, -math.inf, 0) or _exponents(op, 0, 1)
 WIDER = {
     "Atan2": _angle,
     **dict.fromkeys(["BesselI0e", "BesselI1e", "BesselK0e", "BesselK1e"], _bessel),
@@ -109,8 +120,9 @@ WIDER = {
     "Inv": _reciprocal,
     "Log": _logarithm,
     "Log1p": _logarithm_of_one_more,
-    "Pow": _negative_power,
+    "Pow": _power,
     "RealDiv": _quotient,
     "Reciprocal": _reciprocal,
     "Rsqrt": _inverse_root,
+    "Sqrt": _root,
 }
