@@ -150,7 +150,7 @@ print("root mean square distance from the fit, at the 60 points that it was fitt
 print(f"   the network with the drawn weights:               {off(run):.2f}")
 print(f"   its linearisation, with the same drawn weights:   {off(straight):.3f}")
 
-# %% tags=["figure"] alt="Two line plots. Both have the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves that miss every point by many times the height of the data. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap."
+# %% tags=["figure"] alt="Two line plots. Both have the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves, most of them many times the height of the data away from the points. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap."
 # @title Draw: the same weights, twice
 across = np.linspace(-2.6, 2.6, 200)
 f_across, J_across = (part.numpy() for part in linearise(tf.constant(w), tf.constant(across)))
@@ -220,7 +220,9 @@ print(f"effective number of parameters: {np.sum(eigenvalues / (eigenvalues + del
 _, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
 ax.semilogy(np.arange(1, 21), np.maximum(eigenvalues[:20], 1e-12), "o-", color=plots.BLUE, markersize=4, label="data")
 ax.axhline(delta, color=plots.RED, linestyle="--", label="prior, δ")
-ax.set(title="The data know about ten of 97 directions", xlabel="direction", ylabel="eigenvalue")
+ax.set(
+    title="The data know about ten of 97 directions", xlabel="direction", ylabel="eigenvalue", xticks=range(1, 21, 3)
+)
 ax.legend()
 plt.show()
 
@@ -850,7 +852,7 @@ check_spread = {  # the table: minimum and maximum with the seeds 0 to 9
     "ensemble, 5 × cost": ((0.206, 0.405), (0.014, 0.042), (0.60, 0.79)),
 }
 assert class_table.keys() == check_spread.keys()
-for check_name, check_bounds in check_spread.items():
+for check_name, check_bounds in check_spread.items() if seed < 10 else ():  # other seeds go beyond
     for check_value, (check_least, check_most) in zip(class_table[check_name], check_bounds, strict=True):
         assert check_least - 0.006 < check_value < check_most + 0.006, check_name
 almost_alone = class_score(by_laplace(1e6)(digits["test"][0]), digits["test"][1])[0]

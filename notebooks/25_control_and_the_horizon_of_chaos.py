@@ -643,6 +643,7 @@ for step in A.numpy():
     basis, upper = np.linalg.qr(step @ basis)
     logs += np.log(np.abs(np.diag(upper)))
 all_four = logs / seconds[-1]
+np.testing.assert_allclose(total / seconds[-1], all_four[0], rtol=1e-6)  # one vector, and the first of four
 assert abs(all_four.sum()) < 0.2
 assert naive[-1] > all_four[-1] + 0.2  # too large
 
