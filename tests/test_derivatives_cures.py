@@ -6,6 +6,7 @@ import threading
 
 from tapelab.derivatives import (
     FallbackWarning,
+    UnconnectedSourceError,
     batch_jacobian,
     clipped_gradient,
     ggnvp,
@@ -275,6 +276,52 @@ def test_accumulators(compile):
         with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
             y = value_and_gradient(f, compile=compile)(x)[0]
         np.testing.assert_allclose(accumulator.jvp(y), 3 * LOG2, rtol=1e-12)
+
+
+def times_its_product(f):
+    def product(x):
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = f(x)
+        return tf.reduce_sum(accumulator.jvp(y) * x)
+
+    return product
+
+
+INSIDE = {
+    "function": tf.function(lambda x: tf.sin(x) * x, autograph=False),
+    "loop": lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 9, lambda y: [y + tf.sin(x) * x], [x])[0],
+    "conditional": lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x),
+    "vectorized_map": lambda x: tf.vectorized_map(lambda row: tf.sin(row) * row, x),
+    "operations": lambda x: tf.sin(x) * x,
+}
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
+@pytest.mark.parametrize("name", INSIDE)
+def test_an_accumulator_around_what_tensorflow_loses_is_right_or_refused(name, compile):
+    f, x = INSIDE[name], tf.constant([0.7, 1.1], tf.float64)
+
+    def written_out(x):
+        return tf.reduce_sum(jvp(f)(x, tangents=tf.ones_like(x))[1] * x)
+
+    try:
+        found = value_and_gradient(times_its_product(f), compile=compile)(x)[1]
+    except (LookupError, RuntimeError) as error:
+        assert name not in ("operations", "vectorized_map") or (name, compile) == ("vectorized_map", "eager")
+        assert "way back through a tf.autodiff.ForwardAccumulator" in str(error)  # noqa: PT017 (or it is right)
+    else:
+        np.testing.assert_allclose(found, value_and_gradient(written_out)(x)[1], rtol=1e-12)
+
+
+def test_a_source_that_is_lost_in_an_accumulator_is_said_to_be():
+    def slope(x):
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = INSIDE["function"](x)
+        return tf.reduce_sum(accumulator.jvp(y))
+
+    with pytest.raises(UnconnectedSourceError, match=r"way back through a tf.autodiff.ForwardAccumulator that"):
+        value_and_gradient(slope)(tf.constant([0.7]))
 
 
 def test_a_tape_around_what_is_not_compiled_is_warned_of():

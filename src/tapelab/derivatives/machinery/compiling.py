@@ -14,7 +14,7 @@ from tapelab.derivatives.machinery.errors import CoupledExamplesError, Warnings
 from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, vectorised_loop
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.plan import Plan, describe_way
-from tapelab.derivatives.machinery.problem import Problem
+from tapelab.derivatives.machinery.problem import ACCUMULATES, Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way, apart, with_value
 from tapelab.derivatives.private import derivatives_wanted, direct_call
 from tapelab.derivatives.wrong.cure import cured_calls
@@ -134,6 +134,8 @@ class Compiler:
             if problem.changes and self._recipe.may_refuse(problem):
                 run = self._undone_if_refused(problem, run, None)
             return Entry(problem, plan, run), run(tensors)
+        if problem.facts.loses_products:
+            raise LookupError(f"{problem.name}: {ACCUMULATES}")
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         recorded = derivatives_wanted(tensors)
 
@@ -153,6 +155,8 @@ class Compiler:
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
+            if xla and problem.cure.accumulates:
+                raise WrongKernelError("TensorFlow loses there the way back through a tf.autodiff.ForwardAccumulator")
             if xla:
                 self._tell_of_faults(problem, concrete.graph)
                 Compiler.all_programs += 1

@@ -19,10 +19,14 @@ from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
 from tapelab.derivatives.wrong.kernels import unchecked_index
 from tapelab.graphs.operations import EFFECTS
-from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import Tensors, tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
+ACCUMULATES = (
+    "TensorFlow does not find the way back through a tf.autodiff.ForwardAccumulator that the function opens around a "
+    "loop, a conditional, a tf.function or tf.vectorized_map. Take that product by jvp of tapelab.derivatives"
+)
 _CHANGING = EFFECTS["writes"] + EFFECTS["changes"]
 _UNREPEATABLE = _CHANGING + EFFECTS["draws"]
 
@@ -70,6 +74,8 @@ class Facts:
             line.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
         unchecked_index: what `kernels.unchecked_index` says of it.
+        loses_products: whether it opens a `tf.autodiff.ForwardAccumulator`, and has what that is not differentiated
+            around in a graph: a loop, a conditional or a call. There the way back is lost without a word.
     """
 
     traceable: bool = True
@@ -80,6 +86,7 @@ class Facts:
     custom_places: tuple[str, ...] = ()
     largest: int = 0
     unchecked_index: str | None = None
+    loses_products: bool = False
 
 
 class Problem:
@@ -301,6 +308,7 @@ class Problem:
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
             unchecked_index=unchecked_index(graph, ends),
+            loses_products=self.cure.accumulates and any(map(_is_flow_or_call, operations_of(graph))),
         )
 
     def _observe(self, tensors: Tensors) -> list[tf.Tensor]:
@@ -344,6 +352,10 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: see `failures.explained`."""
+        if self.cure.accumulates and isinstance(error, (AssertionError, TypeError, tf.errors.InternalError)):
+            told = LookupError(f"{self.name}: {ACCUMULATES}")
+            told.__cause__ = error
+            return told
         return explained(self.name, error, self.graph, self.facts.compiled_loops)
 
     def graph(self) -> tf.Graph:
@@ -370,12 +382,20 @@ class Problem:
                 f"{self.name}: the function's result does not depend on {', '.join(missing)}. Either it is not used, "
                 "or the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, an assigned "
                 'variable). Leave the source out, or pass unconnected="zero" to get zeros for it'
+                + (f". Or {ACCUMULATES}" if self.cure.accumulates else "")
             )
 
 
 def repeatable(operations: Iterable[str]) -> bool:
     """Whether two evaluations of operations of these types agree."""
     return not any(operation.startswith(_UNREPEATABLE) for operation in operations)
+
+
+def _is_flow_or_call(op: tf.Operation) -> bool:
+    """Whether an operation is a loop, a conditional or a call, other than of what an accumulator traces itself."""
+    if op.type in CALLS:
+        return "_jvp_" not in op.get_attr("f").name
+    return op.type in LOOPS | BRANCHES
 
 
 def _bytes(tensor: tf.Tensor) -> int:

@@ -32,12 +32,14 @@ class Cure:
         left: for each `Replacement`, the names of the functions that have its original in a graph that cannot be
             traced anew.
         operations: the types whose gradients were looked up, and are ours.
+        accumulates: whether the function opens a `tf.autodiff.ForwardAccumulator`.
     """
 
     def __init__(self):
         self.left: dict[Replacement, list[str]] = {}
         self._functions: list[Callable] = []  # of ours, those that were called
         self.operations: set[str] = set()
+        self.accumulates = False
         self._copies: dict[int, tuple[Any, Any]] = {}
 
     @property
@@ -70,6 +72,7 @@ class Cure:
             return
         function, concrete = private.function_classes()
         places = [(function, "__call__", self._call), (concrete, "__call__", self._call_concrete)]
+        places.append((tf.autodiff.ForwardAccumulator, "__enter__", self._accumulate))
         for replacement in FUNCTIONS:
             own = self._noting(replacement.function)
             places += [(owner, replacement.name, own) for owner in replacement.owners()]
@@ -109,6 +112,10 @@ class Cure:
     def _call_concrete(self, function: tf.types.experimental.ConcreteFunction, *args: Any, **kwargs: Any) -> Any:
         self._leave(function.name, _originals(function))
         return process.original(private.function_classes()[1], "__call__")(function, *args, **kwargs)
+
+    def _accumulate(self, accumulator: tf.autodiff.ForwardAccumulator) -> tf.autodiff.ForwardAccumulator:
+        self.accumulates = True
+        return process.original(tf.autodiff.ForwardAccumulator, "__enter__")(accumulator)
 
     def _leave(self, name: str | bytes, found: Iterable[Replacement]) -> None:
         name = str(getattr(name, "decode", lambda: name)())
