@@ -289,7 +289,7 @@ def times_its_product(f):
 
 INSIDE = {
     "function": tf.function(lambda x: tf.sin(x) * x, autograph=False),
-    "loop": lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 9, lambda y: [y + tf.sin(x) * x], [x])[0],
+    "loop": lambda x: tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) * x), [0, x])[1],
     "conditional": lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x),
     "vectorized_map": lambda x: tf.vectorized_map(lambda row: tf.sin(row) * row, x),
     "operations": lambda x: tf.sin(x) * x,
