@@ -451,7 +451,8 @@ assert over_all["leave one out"] > over_all["no baseline"]
 assert over_all["no baseline"] > over_all["no baseline, drinks"] + 0.05
 assert min(of_shop.mean() for of_shop in counters.values()) > over_all["leave one out"]
 of_last = {kind: np.mean(np.argmax(chances, axis=1) == 3) for kind, chances in last.items()}
-assert min(of_last["leave one out"], of_last["no baseline"]) > 0.7
+assert of_last["leave one out"] > 0.85
+assert of_last["no baseline"] > 0.6
 assert of_last["no baseline, drinks"] < 0.65
 assert rates["leave one out"] > rates["no baseline"]
 day_40 = {kind: history[days // 5].mean() for kind, history in runs.items()}
@@ -473,7 +474,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Nobody told these theatres a formula, and most of them find the best price, with the baseline and without. The baseline brings speed: it allows a larger rate, and what they take on the way is more. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
+# Nobody told these theatres a formula, and most of them find the best price: with the baseline about nine of ten, without it six to nine of ten with the seeds 0 to 9. The baseline brings speed: it allows a larger rate, and what they take on the way is more. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
 #
 # Most of the theatres that miss the best price draw one other price nearly always by then: nothing in this gradient explores on purpose.
 #
@@ -782,14 +783,14 @@ for name in ("Gumbel-softmax", "straight through y"):
 luck = spreads["straight through p"][0] / 120_000**0.5
 np.testing.assert_allclose(biases["straight through p"][0], biases["mean put in"][0], atol=3 * luck)  # its mean
 np.testing.assert_allclose(mean_put_in, mean_put_in[0], rtol=1e-9)  # for every cost
-assert np.all(mean_put_in[:4] < np.min([unbiased, gs, straight_y, straight_p], axis=0)[:4])
+assert np.all(mean_put_in[:3] < np.min([unbiased, gs, straight_y, straight_p], axis=0)[:3])
 assert mean_put_in[-1] > 1.5 * np.min([unbiased, gs, straight_y], axis=0)[-1]
 assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
 
 # %% [markdown]
 # About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
 #
-# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 400 units no draw does better. It needs an $f$ that makes sense between the choices. For the largest cost the score function has the least error.
+# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 120 units no draw does better (with nine of the seeds 0 to 9 up to 400). It needs an $f$ that makes sense between the choices. For the largest cost the score function has the least error.
 #
 # One rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 8 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum.
 
