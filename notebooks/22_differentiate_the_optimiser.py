@@ -559,7 +559,7 @@ for name, left in summed.items():
 # %% [markdown]
 # Greedy rates are hardly better than one single rate; rates that are learnt together leave about a quarter. (So it is with eight steps. With two they leave 0.85 of what greedy rates leave, with sixteen 0.04; tried.) None of the greedy steps makes the error at $\lambda = 100$ larger by more than a tenth. The rates learnt together contain a step that multiplies it by sixteen, for a gain that comes at other steps. This is **short-horizon bias**: a derivative through few steps does not know what a later one is good for.
 #
-# On the digits the bias is larger than it looks. Let the hypergradient look at *all* images in place of those of its own step: from 1 the rate then sinks below 0.1, and the loss ends at 0.17 to 0.19, three times as high (tried with five seeds, with the same amounts up and down). On the images that a step was computed from it looks better than it is, and here that happens to make up for the greed.
+# On the digits the bias is larger than it looks. Let the hypergradient look at *all* images in place of those of its own step: from 1 the rate then sinks to about 0.1, and the loss ends at 0.17 to 0.19, three times as high (tried with eight seeds, with the same amounts up and down). On the images that a step was computed from it looks better than it is, and here that happens to make up for the greed.
 
 # %% tags=["check"]
 # @title Check

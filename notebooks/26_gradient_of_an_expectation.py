@@ -872,7 +872,7 @@ if days == shops == 200:
 # - *UCB1's $c$.* The best of the five is 6. With what its theorem asks for, $\sqrt 2$ times the largest reward, it brings 10.1 or 10.2 (two seeds). Learning after each visitor is not the reason that counting wins: Thompson sampling brings as much when it learns once a day (after each visitor 11.47 to 11.49).
 # - *Exploring.* With 0.2 times the gradient of the policy's entropy added, leave-one-out took 11.44 and 11.45 in place of 11.40 and 11.41, and 6 and 7 theatres missed the best price in place of 15 and 19 (two seeds).
 # - *The grid.* Its points are 0.41 apart. For periods near that it fails, with errors up to 0.3; from 0.5 on they stay below $10^{-7}$.
-# - *Larger batches.* The dials' score function has batches of 12 draws at every cost; larger ones would take up to 9 % off (four draws of $\theta$).
+# - *Larger batches.* The dials' score function has batches of 12 draws at every cost; larger ones would take 4 or 5 % off (five draws of $\theta$).
 # - *Other ways.* A relaxation can be the *baseline* of the score function, which keeps the mean right (Tucker and others, 2017). Or sum what is cheap to sum: for each dial in turn its three settings, with the seven others as drawn. That takes 17 evaluations a draw, has no bias, and at equal cost its error was 1.1 to 1.6 times below the score function's (five draws of $\theta$; local expectation gradients, Titsias and Lázaro-Gredilla 2015).
 
 # %% [markdown]

@@ -50,7 +50,7 @@ own = Prediction(
     "error_bars_for_a_network.own",
     options=("better", "the same", "worse"),
     remarks=(
-        ("better", "For the curves it was. A softmax's parabola is flat where the network is already sure."),
+        ("better", "For the curves it was, by a little. A softmax's parabola is flat where the network is already sure."),
         ("the same", "Look at the size of the prior's width, 1/√δ, beside that of the weights."),
     ),
 )
