@@ -450,6 +450,7 @@ check_spread = {  # the table: minimum and maximum with the seeds 0 to 9
 }
 for check_name, (check_seen, check_least, check_most) in check_spread.items():
     assert 0.9 * check_least < check_seen < 1.1 * check_most, check_name
+np.testing.assert_allclose(after_solve(starts["jointly"], new, 1e9), curves["jointly"][0], rtol=1e-3)  # no change
 assert 0.6 < solved["jointly"] / curves["second order"][1] < 1.5
 assert solved["second order"] < 0.25 * min(curves["second order"][1], solved["jointly"])
 x, y = (np.array(part, float) for part in new)

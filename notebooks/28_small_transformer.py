@@ -614,7 +614,7 @@ assert abs(half(sure, batch) / answer(sure, batch) - 1) < 0.1
 assert zeros["new", 0] < 0.01
 assert zeros["trained", 0] > 0.9
 assert zeros["trained", 16] < 0.01
-assert errors_of_half["trained", 16] < 0.02
+assert 1e-4 < errors_of_half["trained", 16] < 0.02
 assert not np.isfinite(errors_of_half["new", 24])
 assert errors_of_half["new", 0] < 0.01
 
@@ -834,18 +834,18 @@ known = np.full((len(test), length), 1.0)
 known[:, :word] = 1 / letters
 print(f"the best predictor's loss {np.mean(-np.log(known)):.4f}, the entropy {floor:.4f}")
 
-small = {name: tf.cast(part[:1], tf.float64) for name, part in {"q": q, "k": k, "v": v, "u": upstream}.items()}
+small = {name: np.float64(part[0]) for name, part in {"q": q, "k": k, "v": v, "u": upstream}.items()}
 
 
 def weighed(keys):
     """The head's output times the upstream gradient, summed, as a function of the keys."""
-    scores = width**-0.5 * small["q"][0].numpy() @ keys.T - 1e9 * np.triu(np.ones((length, length)), 1)
+    scores = width**-0.5 * small["q"] @ keys.T - 1e9 * np.triu(np.ones((length, length)), 1)
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
-    return np.sum(small["u"][0].numpy() * (shares @ small["v"][0].numpy()))
+    return np.sum(small["u"] * (shares @ small["v"]))
 
 
-differences = gradcheck.numerical_jacobian(weighed, small["k"][0].numpy())
+differences = gradcheck.numerical_jacobian(weighed, small["k"])
 print(f"keys' gradient by hand against central differences: {apart([by_hand[1][0]], [np.float32(differences)]):.0e}")
 
 # %% tags=["check"]

@@ -449,6 +449,26 @@ def test_a_fault_is_refused_by_operation_and_line(name):
     assert str(caught.value).endswith(f"It is OneHot at {line}")
 
 
+class Loop(tf.Module):
+    def __init__(self):
+        self.w = tf.Variable(0.5, dtype=tf.float64)
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 3], tf.float64)])
+    def __call__(self, x):
+        return tf.reduce_sum(
+            tf.while_loop(lambda _: True, lambda y: [tf.sin(self.w * y)], [x], maximum_iterations=2)[0]
+        )
+
+
+@pytest.mark.parametrize("within", [lambda call: call, lambda call: tf.function(call, autograph=False)])
+def test_a_loop_of_a_loaded_model_that_reads_a_variable_is_refused(within, tmp_path):
+    tf.saved_model.save(Loop(), str(tmp_path))
+    product = hvp(tf.saved_model.load(str(tmp_path)))
+    message = r"^hvp\(\w+\): it calls a loaded model with a loop that reads a variable, and TensorFlow differentiates"
+    with pytest.raises(LookupError, match=message):
+        within(lambda x: product(x, vector=x))(tf.constant(X))
+
+
 @pytest.mark.parametrize("call", ["__call__", "outer"])
 def test_a_fault_in_a_loaded_model_is_refused_by_the_line_that_calls_it(call, tmp_path):
     tf.saved_model.save(Model(), str(tmp_path))

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 from tapelab.derivatives import (
     CoupledExamplesError,
+    batch_jacobian,
     hessian,
     hvp,
     jacobian,
@@ -772,6 +773,24 @@ def test_operators_whose_examples_are_compared_are_refused_if_that_is_an_update_
     COUNT.assign(0.0)
     np.testing.assert_allclose(held(X), [4.0, 4.0, 4.0])
     assert float(COUNT) == 1.0
+
+
+@pytest.mark.parametrize("options", [{"compile": compile} for compile in ("auto", "graph", "eager")])
+@pytest.mark.parametrize("more", [{}, {"return_value": True}])
+def test_what_is_refused_for_coupled_examples_has_changed_nothing(options, more):
+    layer = LAYERS.BatchNormalization(momentum=0.5)
+    layer.build(X.shape)
+    held = batch_jacobian(lambda x, scale: layer(scale * x, training=True) * scale + x, **options, **more)
+    for _ in range(2):
+        with pytest.raises(CoupledExamplesError, match="example 0 depends on other examples"):
+            held(X, tf.constant(1.0))
+        np.testing.assert_array_equal(layer.moving_mean, [0.0, 0.0])
+        held(X, tf.constant(0.0))  # compiles, and refuses a later call
+    held = batch_jacobian(lambda x: beside(tf.linalg.diag_part(x @ tf.transpose(x))), **options, **more)  # not proved
+    COUNT.assign(0.0)
+    for calls in (1.0, 2.0):
+        held(X)
+        assert float(COUNT) == calls
 
 
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")

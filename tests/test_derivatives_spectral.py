@@ -362,6 +362,24 @@ def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
 
 
 @pytest.mark.thorough
+def test_one_decomposition_after_another():
+    """The gradient takes limits through both; for second derivatives they would be a graph of minutes and gigabytes."""
+    root, exponential, both = by_eigh(tf.sqrt), by_eigh(tf.exp), by_eigh(lambda values: tf.exp(tf.sqrt(values)))
+
+    def twice(x):
+        return weighted(exponential(root(x)))
+
+    def once(x):
+        return weighted(both(x))
+
+    for point in ("the identity", "different"):
+        near(value_and_gradient(twice)(at(point))[1], value_and_gradient(once)(at(point))[1], 1e-9)
+    product, direction = hvp(twice), tf.constant(E)
+    near(product(at("different"), vector=direction), hvp(once)(at("different"), vector=direction), 1e-8)
+    assert np.isnan(product(at("two equal"), vector=direction)).any()
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("function", [tf.sqrt, tf.math.log])
 def test_functions_within(function):
     """A function within is differentiated apart: right where it is whole, NaN where it returns eigenvectors."""

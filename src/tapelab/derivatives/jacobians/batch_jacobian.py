@@ -64,7 +64,8 @@ def batch_jacobian(
         batch axis of the result, and forward mode gives it summed over the batch axis of the source.
 
     Raises:
-        CoupledExamplesError: when called, if examples depend on each other; names the first, and how much.
+        CoupledExamplesError: when called, if examples depend on each other; names the first, and how much. Variables
+            that the function has changed in that call have their values from before it.
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `jacobian`; also if there is no common batch axis.
     """
@@ -109,13 +110,20 @@ class _BatchJacobian(JacobianRecipe):
         custom = "a custom gradient, whose backward pass is not looked at" if problem.custom_gradients else None
         return why_unproved(problem) or custom
 
+    def _why_compared(self, problem: Problem) -> str | None:
+        """Why examples are compared at every call; None if they are not."""
+        return self._why_unproved(problem) if self.check_independence else None
+
     def compute(self, problem: Problem, plan: Plan, how: str, tensors: Tensors) -> list[tf.Tensor]:
         """Compute (batch, result's elements, source's elements) for each result and source, and shape them."""
         method = self._forward if plan.mode == "forward" else self._reverse
         recording, jacobians = method(problem, problem.source_shapes[0][0], tensors, chunk=plan.chunk, how=how)
         flat = self._shaped(problem, jacobians)
-        why = self._why_unproved(problem) if self.check_independence else None
+        why = self._why_compared(problem)
         return flat if why is None else [*flat, coupling(problem, why, recording)]
+
+    def may_refuse(self, problem: Problem) -> bool:
+        return self._why_compared(problem) is not None
 
     def _shaped(self, problem: Problem, jacobians: Sequence[Tensors]) -> list[tf.Tensor]:
         return [

@@ -3,14 +3,14 @@
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from tapelab import process
 from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.entries import Entry, graph_being_built
-from tapelab.derivatives.machinery.errors import Warnings
+from tapelab.derivatives.machinery.errors import CoupledExamplesError, Warnings
 from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, vectorised_loop
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.plan import Plan, describe_way
@@ -58,7 +58,7 @@ class Compiler:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
                 entry, outputs = self._try(problem, plan, way, xla, tensors)
-            except (MemoryError, tf.errors.ResourceExhaustedError):
+            except (MemoryError, tf.errors.ResourceExhaustedError, CoupledExamplesError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
                 barred = barred or isinstance(error, _NotForATapeError)
@@ -131,6 +131,8 @@ class Compiler:
             def run(tensors: Tensors) -> list[tf.Tensor]:
                 return way.compute(problem.apart(tensors))
 
+            if problem.changes and self._recipe.may_refuse(problem):
+                run = self._undone_if_refused(problem, run, None)
             return Entry(problem, plan, run), run(tensors)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         recorded = derivatives_wanted(tensors)
@@ -159,6 +161,8 @@ class Compiler:
             if any(checked):
                 run = _of_right_indices(problem.name, run)
             changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
+            if changed and self._recipe.may_refuse(problem):
+                run = self._undone_if_refused(problem, run, changed)
             try:
                 with undone_if_it_fails(changed), cured_calls():
                     outputs = run(tensors)
@@ -174,6 +178,19 @@ class Compiler:
             return Entry(
                 problem, plan, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
+
+    def _undone_if_refused(
+        self, problem: Problem, run: Callable[[Tensors], list[tf.Tensor]], changed: Iterable[tf.Variable] | None
+    ) -> Callable[[Tensors], list[tf.Tensor]]:
+        """Have a call whose result is refused leave variables as they were: these, or None for all."""
+
+        def undone(tensors: Tensors) -> list[tf.Tensor]:
+            with undone_if_it_fails(changed):
+                outputs = run(tensors)
+                self._recipe.result(problem, apart(problem, outputs)[1] if self._return_value else outputs)
+            return outputs
+
+        return undone
 
     def _tell_of_faults(self, problem: Problem, graph: tf.Graph) -> None:
         """Leave XLA where TensorFlow may raise and XLA would not; who chose it is told in the plan, or warned."""

@@ -236,7 +236,7 @@ class Problem:
             if self._trace():
                 self._f = original
                 if not tf.executing_eagerly():
-                    raise failure
+                    raise self.explained(failure)
                 try:
                     with observed() as ran:
                         self._observe(self.apart(tensors))

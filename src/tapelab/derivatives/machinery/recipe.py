@@ -67,6 +67,10 @@ class Recipe:
         if problem.transposed and problem.custom_gradients and problem.repeatable:
             _require_linear(problem, tensors)
 
+    def may_refuse(self, problem: Problem) -> bool:
+        """Whether `result` may raise for the values that a call has computed."""
+        return False
+
     def numbers(self, result: Any) -> Any:
         """Return the nested tensors of a result that ``check_finite`` looks at."""
         return result

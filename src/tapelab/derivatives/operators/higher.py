@@ -23,7 +23,7 @@ from tapelab.derivatives.operators.recipe import (
 )
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
-from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
+from tapelab.derivatives.operators.taylor_mode.values import Val, zeros_if_none
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import Tensors, tf
@@ -113,7 +113,7 @@ class Taylor(Recipe):
 
     def _nested(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         if not problem.repeatable:
-            raise NoRule(ONCE)
+            raise ValueError(f"{problem.name}: {ONCE}")
         sources, rest, coefficients = self._split(problem, tensors)
         run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
         orders = along(run, sources, coefficients, needed=False)

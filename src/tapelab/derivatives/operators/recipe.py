@@ -33,8 +33,9 @@ from tapelab.process.tensorflow import Tensors, tf
 TAYLOR = "collapsed Taylor mode"
 GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
 ONCE = (
-    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that "
-    "out of it, or pass what it draws as an argument"
+    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once. Take that "
+    'out of it, or pass what it draws as an argument; Taylor mode (compile="auto") evaluates it once, where it has '
+    "rules for all of it"
 )
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
 
@@ -211,7 +212,7 @@ class Operator(Recipe):
 
     def _nested(self, problem: Problem, plan: Chunked, how: str, tensors: Tensors) -> list[tf.Tensor]:
         if not problem.repeatable:
-            raise NoRule(ONCE)
+            raise ValueError(f"{problem.name}: {ONCE}")
 
         run = partial(self.nested, problem, chunk=plan.chunk, how=how)
         results = self._chunks(problem, plan, EAGER if how == EAGER else LOOP, tensors, run)

@@ -19,13 +19,7 @@ def observed() -> Iterator[set[str]]:
     """
     values = _Values()
     with contextlib.ExitStack() as stack:
-        owner = next(kind for kind in type(tf.Variable(0.0)).__mro__ if "assign_add" in vars(kind))
-        for name in vars(owner):
-            if name.startswith(_CHANGING):
-                stack.enter_context(_keeping(values, owner, name, lambda variable: [variable]))
-        concrete = function_classes()[1]
-        if hasattr(concrete, "_call_flat"):  # else what a tf.function changes stays changed
-            stack.enter_context(_keeping(values, concrete, "_call_flat", lambda called: called.graph.variables))
+        _keep_what_changes(values, stack)
         ran = stack.enter_context(operations_run())
         try:
             yield ran
@@ -35,15 +29,23 @@ def observed() -> Iterator[set[str]]:
 
 
 @contextlib.contextmanager
-def undone_if_it_fails(variables: Iterable[tf.Variable]) -> Iterator[None]:
-    """Give variables back the values that they have now, if the block raises."""
+def undone_if_it_fails(variables: Iterable[tf.Variable] | None) -> Iterator[None]:
+    """Give variables back the values that they have now, if the block raises: these, or None for all that it changes.
+
+    Of None, not undone is what `observed` does not undo.
+    """
     values = _Values()
-    values.keep(variables)
-    try:
-        yield
-    except Exception:
-        values.restore()
-        raise
+    with contextlib.ExitStack() as stack:
+        if variables is None:
+            _keep_what_changes(values, stack)
+        else:
+            values.keep(variables)
+        try:
+            yield
+        except Exception:
+            stack.close()
+            values.restore()
+            raise
 
 
 class _Values:
@@ -61,6 +63,17 @@ class _Values:
     def restore(self) -> None:
         for variable, value in self._kept.values():
             variable.assign(value)
+
+
+def _keep_what_changes(values: _Values, stack: contextlib.ExitStack) -> None:
+    """Keep the value of each variable before it is changed, until the stack is closed."""
+    owner = next(kind for kind in type(tf.Variable(0.0)).__mro__ if "assign_add" in vars(kind))
+    for name in vars(owner):
+        if name.startswith(_CHANGING):
+            stack.enter_context(_keeping(values, owner, name, lambda variable: [variable]))
+    concrete = function_classes()[1]
+    if hasattr(concrete, "_call_flat"):  # else what a tf.function changes stays changed
+        stack.enter_context(_keeping(values, concrete, "_call_flat", lambda called: called.graph.variables))
 
 
 def _keeping(

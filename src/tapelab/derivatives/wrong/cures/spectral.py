@@ -18,7 +18,8 @@ it exists (`tapelab.derivatives.wrong.cures.ties`):
 What has no derivative is NaN: a function of one eigenvector of a double eigenvalue, or of the phase of a complex one.
 So is what is not known: second derivatives of a function of eigenvectors at equal eigenvalues (those of functions of
 eigenvalues alone are right), a limit in a function that runs eagerly, one where a `tf.function` within returns
-eigenvectors, and second derivatives of a `tf.function` within at equal eigenvalues.
+eigenvectors, second derivatives of a `tf.function` within at equal eigenvalues, and those of a function of a matrix
+that is computed from another one's decomposition.
 A single eigenvalue among equal ones, or a singular value that is zero, has a kink: what is given is TensorFlow's
 derivative of it, in the basis that it computes.
 """

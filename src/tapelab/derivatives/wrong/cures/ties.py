@@ -8,7 +8,8 @@ direction τ that parts the eigenvalues, its limit is P'_ij / (τ_j - τ_i), wit
 Second derivatives can be taken in either order. So P' is the derivative by that rotation of the sum of the τ_i ∂/∂λ_i:
 one more backward pass, from the cotangents of λ to V. Another one, from P to V, sees whether P vanishes at every choice
 of the basis, or at the one that was computed by chance. Both need the graph on the way from V to the cotangents, and
-so are not there eagerly.
+so are not there eagerly. Where the values go on into another decomposition, these passes go through its limits, and
+a derivative of it all is some ten times as large again with each one: there the way may not be long.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,12 @@ import numpy as np
 # Rounding, in units of machine epsilon times the size of the matrix: two values that differ by less of the largest one
 # are equal, and a numerator below it counts as zero. What decompositions return is off by less than ten units.
 _ROUNDING = 50
+
+# Operations between the vectors and their cotangents, if another decomposition is among them: on a longer way no limit
+# is taken. A function of a function of a matrix has 1,500 for its gradient. For the second derivatives it would be
+# 3,300, from which TensorFlow makes a graph of several minutes and gigabytes.
+_LONGEST = 2000
+_DECOMPOSITIONS = ("SelfAdjointEigV2", "Svd")
 
 
 class Cotangents(NamedTuple):
@@ -44,16 +51,36 @@ class Cotangents(NamedTuple):
 def cotangents(of_values: tf.Tensor, vectors: Tensors, of_vectors: Tensors) -> Cotangents:
     """Return the cotangents of the vectors that one operation computed, with what the graph says of them.
 
+    It says nothing eagerly, nor where that would be too large.
+
     Args:
         of_values: the cotangent of the values, shape (..., n).
         vectors: those outputs of the operation.
         of_vectors: their cotangents.
     """
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or _is_long(vectors[0].op, [of_values, *of_vectors]):
         return Cotangents(of_vectors)
     along = slopes(of_values, vectors)
     outside = given([of_values, *of_vectors], vectors[0].graph)
     return Cotangents(of_vectors, along, lambda number: gradients(number, vectors), outside)
+
+
+def _is_long(start: tf.Operation, ends: Tensors) -> bool:
+    """Whether the way from a decomposition to tensors is a long one, through other decompositions."""
+    left, between = list(ends), {start}
+    while left:
+        tensor = left.pop()
+        if tensor.op not in between:
+            between.add(tensor.op)
+            left += [*tensor.op.inputs, *filter(tf.is_symbolic_tensor, _captured(tensor))]
+    return len(between) > _LONGEST and any(op.type in _DECOMPOSITIONS for op in between - {start})
+
+
+def _captured(tensor: tf.Tensor) -> list[tf.Tensor]:
+    """What a placeholder in the graph of a loop or a function stands for, where that is seen: none, or one tensor."""
+    if tensor.op.type != "Placeholder":
+        return []
+    return [outer for outer, inner in tensor.graph.captures if inner is tensor]
 
 
 def slopes(of_values: tf.Tensor, by: Tensors) -> list[tf.Tensor]:
@@ -86,7 +113,7 @@ def given(tensors: Tensors, home: tf.Graph) -> list[tf.Tensor]:
             continue
         seen.add(tensor.ref())
         if tensor.op.type == "Placeholder":
-            outside = [outer for outer, inner in tensor.graph.captures if inner is tensor]
+            outside = _captured(tensor)
             if not outside and (tensor.dtype.is_floating or tensor.dtype.is_complex):
                 found.append(tensor)
             left += [outer for outer in outside if tf.is_symbolic_tensor(outer)]
