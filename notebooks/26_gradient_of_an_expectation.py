@@ -451,9 +451,10 @@ assert over_all["leave one out"] > over_all["no baseline"]
 assert over_all["no baseline"] > over_all["no baseline, drinks"] + 0.05
 assert min(of_shop.mean() for of_shop in counters.values()) > over_all["leave one out"]
 of_last = {kind: np.mean(np.argmax(chances, axis=1) == 3) for kind, chances in last.items()}
-assert min(of_last["leave one out"], of_last["no baseline"]) > 0.7
+assert of_last["leave one out"] > 0.85
+assert of_last["no baseline"] > 0.6
 assert of_last["no baseline, drinks"] < 0.65
-assert rates["leave one out"] > rates["no baseline"]
+assert rates["leave one out"] >= rates["no baseline"]
 day_40 = {kind: history[days // 5].mean() for kind, history in runs.items()}
 assert day_40["leave one out"] > day_40["no baseline"] + 0.1  # sooner
 if days == shops == 200:
@@ -473,7 +474,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Nobody told these theatres a formula, and most of them find the best price, with the baseline and without. The baseline brings speed: it allows a larger rate, and what they take on the way is more. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
+# Nobody told these theatres a formula, and most of them find the best price, with the baseline and without. The baseline brings speed: it mostly allows a larger rate, and what they take on the way is more. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
 #
 # Most of the theatres that miss the best price draw one other price nearly always by then: nothing in this gradient explores on purpose.
 #
@@ -782,77 +783,77 @@ for name in ("Gumbel-softmax", "straight through y"):
 luck = spreads["straight through p"][0] / 120_000**0.5
 np.testing.assert_allclose(biases["straight through p"][0], biases["mean put in"][0], atol=3 * luck)  # its mean
 np.testing.assert_allclose(mean_put_in, mean_put_in[0], rtol=1e-9)  # for every cost
-assert np.all(mean_put_in[:4] < np.min([unbiased, gs, straight_y, straight_p], axis=0)[:4])
+assert np.all(mean_put_in[:3] < np.min([unbiased, gs, straight_y, straight_p], axis=0)[:3])
 assert mean_put_in[-1] > 1.5 * np.min([unbiased, gs, straight_y], axis=0)[-1]
 assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
 
 # %% [markdown]
 # About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
 #
-# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 400 units no draw does better. It needs an $f$ that makes sense between the choices. For the largest cost the score function has the least error.
+# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 120 units no draw does better. It needs an $f$ that makes sense between the choices. For the largest cost the score function has the least error.
 #
 # One rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 8 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum.
 
 # %% [markdown]
 # ## 7. Going further: the rivals, over several seeds
 #
-# One seed may flatter anyone. Here are the three comparisons once more with the seeds 0 to 7, counted beforehand: the minimum, the median and the maximum. Within each part all ways cost the same, and what is tuned on the true error has an advantage.
+# One seed may flatter anyone. Here are the three comparisons once more with the seeds 0 to 9, counted beforehand: the minimum, the median and the maximum. Within each part all ways cost the same, and what is tuned on the true error has an advantage.
 #
 # | Way | How it is tuned | Result: minimum, median, maximum |
 # |---|---|---|
 # | **Section 4**: 4000 visitors a theatre | | *takings for each visitor; more is better* |
 # | UCB1 | $c$, the best of five on 200 other theatres | 11.48, 11.49, 11.52 |
-# | Thompson sampling | nothing to tune | 11.47, 11.48, 11.49 |
+# | Thompson sampling | nothing to tune | 11.46, 11.47, 11.49 |
 # | leave one out | rate, the best of seven on 200 other theatres | 11.36, 11.38, 11.42 |
-# | no baseline | the same | 11.07, 11.14, 11.18 |
-# | no baseline, drinks | the same | 10.55, 10.59, 10.67 |
+# | no baseline | the same | 11.07, 11.13, 11.18 |
+# | no baseline, drinks | the same | 10.55, 10.61, 10.67 |
 # | **Section 5**: 60 evaluations, $P = 40$ and $P = 1.25$ | | *error of one estimate; less is better* |
-# | score function | nothing to tune | 0.551, 0.560, 0.570; 0.596, 0.613, 0.618 |
-# | score, baseline | nothing to tune | 0.020, 0.020, 0.020; 0.057, 0.058, 0.058 |
-# | score, mirrored | nothing to tune | 0.022, 0.022, 0.023; 0.053, 0.054, 0.056 |
-# | reparameterised | nothing to tune | 0.013, 0.013, 0.013; 0.777, 0.790, 0.806 |
-# | reparam., mirrored | nothing to tune | 0.001, 0.002, 0.002; 0.656, 0.659, 0.672 |
-# | differences | step, the best of five by the true error | 0.010, 0.011, 0.011; 0.035, 0.036, 0.037 |
+# | score function | nothing to tune | 0.554, 0.561, 0.578; 0.608, 0.613, 0.624 |
+# | score, baseline | nothing to tune | 0.019, 0.020, 0.021; 0.056, 0.057, 0.058 |
+# | score, mirrored | nothing to tune | 0.022, 0.022, 0.023; 0.054, 0.054, 0.055 |
+# | reparameterised | nothing to tune | 0.013, 0.013, 0.013; 0.770, 0.796, 0.813 |
+# | reparam., mirrored | nothing to tune | 0.001, 0.001, 0.002; 0.637, 0.660, 0.673 |
+# | differences | step, the best of five by the true error | 0.010, 0.011, 0.011; 0.035, 0.036, 0.036 |
 # | grid of 60 | nothing to tune | below $10^{-8}$; below $10^{-8}$ |
 # | **Section 6**: 12 and 12 000 evaluations | | *error of the average; less is better* |
-# | score function | nothing to tune | 29.7, 40.8, 46.1; 0.94, 1.29, 1.46 |
-# | Gumbel-softmax | temperature, the best of six by the true error | 8.5, 13.4, 15.9; 1.25, 1.67, 1.96 |
-# | straight through $y$ | the same | 12.6, 16.1, 17.7; 1.24, 1.68, 1.82 |
-# | straight through $p$ | nothing to tune | 10.6, 13.2, 13.6; 3.11, 3.35, 3.94 |
-# | mean put in, `miss(p)` | nothing to tune | 3.11, 3.31, 3.91; the same |
+# | score function | nothing to tune | 30.0, 41.6, 46.1; 0.95, 1.31, 1.46 |
+# | Gumbel-softmax | temperature, the best of six by the true error | 8.5, 13.9, 16.6; 1.29, 1.67, 2.03 |
+# | straight through $y$ | the same | 12.6, 16.2, 18.3; 1.33, 1.66, 1.94 |
+# | straight through $p$ | nothing to tune | 10.6, 13.2, 14.1; 2.88, 3.34, 3.92 |
+# | mean put in, `miss(p)` | nothing to tune | 2.72, 3.31, 3.91; the same |
 #
 # In section 6 the seed also draws another $\theta$, so part of the spread there is one of problems.
 
 # %% tags=["check"]
 # @title Check
-check_spread = {  # the table: minimum and maximum with seeds 0 to 7
+check_spread = {  # the table: minimum and maximum with seeds 0 to 9
     "UCB1": (11.48, 11.52),
-    "Thompson": (11.47, 11.49),
+    "Thompson": (11.46, 11.49),
     "leave one out": (11.36, 11.42),
     "no baseline": (11.07, 11.18),
     "no baseline, drinks": (10.55, 10.67),
-    ("score function", 0): (0.551, 0.570),
-    ("score function", -1): (0.596, 0.618),
-    ("score, baseline", 0): (0.020, 0.020),
-    ("score, baseline", -1): (0.057, 0.058),
+    ("score function", 0): (0.554, 0.578),
+    ("score function", -1): (0.608, 0.624),
+    ("score, baseline", 0): (0.019, 0.021),
+    ("score, baseline", -1): (0.056, 0.058),
     ("score, mirrored", 0): (0.022, 0.023),
-    ("score, mirrored", -1): (0.053, 0.056),
+    ("score, mirrored", -1): (0.054, 0.055),
     ("reparameterised", 0): (0.013, 0.013),
-    ("reparameterised", -1): (0.777, 0.806),
+    ("reparameterised", -1): (0.770, 0.813),
     ("reparam., mirrored", 0): (0.001, 0.002),
-    ("reparam., mirrored", -1): (0.656, 0.672),
+    ("reparam., mirrored", -1): (0.637, 0.673),
     ("differences", 0): (0.010, 0.011),
-    ("differences", -1): (0.035, 0.037),
-    ("dials", "score function", 0): (29.7, 46.1),
-    ("dials", "score function", -1): (0.94, 1.46),
-    ("dials", "Gumbel-softmax", 0): (8.5, 15.9),
-    ("dials", "Gumbel-softmax", -1): (1.25, 1.96),
-    ("dials", "straight through y", 0): (12.6, 17.7),
-    ("dials", "straight through y", -1): (1.24, 1.82),
-    ("dials", "straight through p", 0): (10.6, 13.6),
-    ("dials", "straight through p", -1): (3.11, 3.94),
-    ("dials", "mean put in", 0): (3.11, 3.91),
-    ("dials", "mean put in", -1): (3.11, 3.91),
+    ("differences", -1): (0.035, 0.036),
+    ("dials", "score function", 0): (30.0, 46.1),
+    ("dials", "score function", -1): (0.95, 1.46),
+    ("dials", "Gumbel-softmax", 0): (8.5, 16.6),
+    ("dials", "Gumbel-softmax", -1): (1.29, 2.03),
+    ("dials", "straight through y", 0): (12.6, 18.3),
+    ("dials", "straight through y", -1): (1.33, 1.94),
+    ("dials", "straight through p", 0): (10.6, 14.1),
+    ("dials", "straight through p", -1): (2.88, 3.92),
+    ("dials", "mean put in", 0): (2.72, 3.91),
+    ("dials", "mean put in", -1): (2.72, 3.91),
 }
 check_seen = over_all | {name: of_shop.mean() for name, of_shop in counters.items()}
 check_seen |= {(name, end): errors[name][end] for name in errors for end in (0, -1)}
@@ -867,7 +868,7 @@ if days == shops == 200:
 # %% [markdown]
 # What was tried besides:
 #
-# - *Order.* With all eight seeds the order of the three policies was the same, and both counters were ahead of them; with two of the eight, Thompson sampling ahead of UCB1.
+# - *Order.* With all ten seeds the order of the three policies was the same, and both counters were ahead of them; with two of the ten, Thompson sampling ahead of UCB1. With nine the baseline's best rate was the larger one, with the tenth it was the same. In the end about nine theatres of ten had the best price with the baseline, six to nine of ten without. In section 6 the mean put in led up to 400 units with nine seeds, up to 120 with the tenth.
 # - *UCB1's $c$.* The best of the five is 6. With what its theorem asks for, $\sqrt 2$ times the largest reward, it brings 10.1 or 10.2 (two seeds). Learning after each visitor is not the reason that counting wins: Thompson sampling brings as much when it learns once a day (after each visitor 11.47 to 11.49).
 # - *Exploring.* With 0.2 times the gradient of the policy's entropy added, leave-one-out took 11.44 and 11.45 in place of 11.40 and 11.41, and 6 and 7 theatres missed the best price in place of 15 and 19 (two seeds).
 # - *The grid.* Its points are 0.41 apart. For periods near that it fails, with errors up to 0.3; from 0.5 on they stay below $10^{-7}$.

@@ -172,7 +172,7 @@ def draw(step):
     cloud.set_data(*places[step].numpy().T)
 
 
-plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 46)], milliseconds=90).show()
+plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], milliseconds=90).show()
 
 # %% [markdown]
 # The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else.
@@ -280,9 +280,10 @@ np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 # @title Check
 line = tf.constant(2 * rng.normal(size=100_000))
 a = tf.Variable(1.0, dtype=tf.float64)
+mean_square = tf.reduce_mean(line**2)
 for _ in range(60):
     with tf.GradientTape() as tape:
-        value = -a + 0.5 * a**2 * tf.reduce_mean(line**2)
+        value = -a + 0.5 * a**2 * mean_square
     a.assign_sub(0.1 * tape.gradient(value, a))
 np.testing.assert_allclose(a.numpy(), 0.25, rtol=0.03)
 
@@ -828,7 +829,7 @@ assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 # The integration by parts can be checked without any training. On a fine grid the true density is known, so the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
 
 # %%
-line_of_grid = np.linspace(-5, 5, 401)
+line_of_grid = np.linspace(-5, 5, 201)
 grid = np.stack(np.meshgrid(line_of_grid, line_of_grid), axis=-1).reshape(-1, 2)
 density = np.exp(log_density(tf.constant(grid)).numpy())
 density /= density.sum()
@@ -849,7 +850,7 @@ lowest = -0.5 * density @ np.sum(exact**2, axis=1)
 reached = float(exact_trace(learnt, tf.constant(test), None))
 assert abs(reached / lowest - 1) < 0.1  # on 2000 points that it has not seen
 weights = tf.constant(np.random.default_rng(seed).normal(size=start.shape), tf.float64)
-wide = tf.constant(grid[::40])
+wide = tf.constant(grid[::10])
 moved = [
     (score(weights, wide + 1e-5 * axis) - score(weights, wide - 1e-5 * axis))[:, i] / 2e-5
     for i, axis in enumerate(np.eye(2))
