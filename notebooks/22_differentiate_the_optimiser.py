@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_differentiate_the_optimiser.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 23 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 21 to read, 23 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -498,6 +498,8 @@ plt.show()
 # | rate itself, from 1 | the same | 600 | 0.057, 0.061, 0.073 |
 # | Adam, fixed rate | the best of five by the median of this loss: 0.03 | 300 a run, 1500 for all five | 0.006, 0.007, 0.012 |
 #
+# On thirty other draws, three for each seed, one of the runs with the sign from 1 ended at 0.30, the others below 0.09.
+#
 # All but the last have one rate for all weights. Adam, the rival from outside, has one for each weight. It ends about five times lower than the best fixed rate, and needs its own rate as well: with 0.003 it ends at 0.12 to 0.13 (the same seeds).
 
 
@@ -514,20 +516,22 @@ def adams_loss(batches, w, rate):
     return digits_loss(w, pixels, targets)
 
 
+begun_at_one = []
 for k in range(3):  # the table's order and sizes, on other batches and from other weights
     drawn = draw(np.random.default_rng([seed, k]))
     by_rate = {rate: run(rate, drawn=drawn)[0] for rate in fixed}
     from_tiny, from_one = (run(rate, up=0.1, down=0.2, drawn=drawn)[0] for rate in (1e-6, 1.0))
     least = min(by_rate.values())
     assert least == by_rate[1.5] or seed > 9  # the seeds of the table
-    assert 0.025 < least < from_one < from_tiny < 0.16
-    assert from_one < 0.09
-    assert from_tiny > 0.08
+    assert 0.025 < least < from_one
+    assert 0.08 < from_tiny < 0.16
+    begun_at_one.append(from_one)
     by_value_of_h = baydin(1e-6, 0.3, drawn)
     assert least < by_value_of_h < 0.9 * from_tiny
     by_adam = {rate: float(adams_loss(*drawn, tf.constant(rate, tf.float64))) for rate in (0.003, 0.03)}
     assert by_adam[0.03] < 0.7 * least
     assert 0.11 < by_adam[0.003] < 0.14
+assert sorted(begun_at_one)[1] < 0.09  # but for one
 
 # %% [markdown]
 # Why do the self-tuned runs end higher? The steps lost in the climb are one reason. There is a deeper one: looking one step ahead is *greedy*. Try it on section 1's quadratics, choosing each rate for the lowest loss, summed over all 200 curvatures, right after its own step: steepest descent with an exact line search ([13](13_hessians_and_newton.ipynb)). The rival learns its eight rates together, through all the steps, for the same loss.
