@@ -4,13 +4,15 @@ import os
 import sys
 
 from tapelab.collection import forkserver
+from tapelab.collection.running import variables
 
 
 def pytest_configure(config):
     """Fork the notebooks' kernels from a process that has imported TensorFlow, as `tapelab run` does, where it can be.
 
-    Each of xdist's workers has such a process of its own.
+    Each of xdist's workers has such a process of its own. They share the cores, as the runs of a batch do.
     """
+    os.environ.update(variables.threads(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))))
     if sys.platform == "linux":
         os.environ[forkserver.DEFAULT] = forkserver.PROVISIONER
         config.option.nbval_current_env, config.option.nbval_kernel_name = False, "python3"

@@ -42,6 +42,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads(side_by_side: int) -> dict[str, str]:
+    """The variables that tell libraries how many threads to start, if so many runs share this machine's cores."""
+    return dict.fromkeys(THREADS, str(max(1, cores() // side_by_side)))
+
+
 def for_kernels(side_by_side: int, passed: Iterable[str] = ()) -> dict[str, str]:
     """The environment variables of papermill's process and of a kernel, taken from this process.
 
@@ -49,9 +54,8 @@ def for_kernels(side_by_side: int, passed: Iterable[str] = ()) -> dict[str, str]
         side_by_side: how many runs share this machine's cores.
         passed: the names of further variables, as far as they exist.
     """
-    threads = dict.fromkeys(THREADS, str(max(1, cores() // side_by_side)))
     harmless = {name: value for name, value in os.environ.items() if _is_harmless(name)}
-    return harmless | threads | {name: os.environ[name] for name in passed if name in os.environ}
+    return harmless | threads(side_by_side) | {name: os.environ[name] for name in passed if name in os.environ}
 
 
 def _is_harmless(name: str) -> bool:
