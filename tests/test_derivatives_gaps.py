@@ -599,6 +599,15 @@ def of_eigenvectors(x):
     return tf.matmul(vectors * tf.exp(values), vectors, transpose_b=True)
 
 
+# Of one sign on both sides of 0, where they are 0.
+TOUCHING = {
+    "1 - cos x": lambda x: 1 - tf.cos(x),
+    "cosh x - 1": lambda x: tf.cosh(x) - 1,
+    "1 - exp(-x²)": lambda x: 1 - tf.exp(-(x**2)),
+    "log(1 + x²)": lambda x: tf.math.log1p(x**2),
+    "x sin x": lambda x: x * tf.sin(x),
+    "a mean of x tanh x": lambda x: tf.reduce_mean(tf.tanh(x) * x, 1),
+}
 DOUBTFUL = {
     "a hand-written sinc": (
         (
@@ -644,6 +653,14 @@ DOUBTFUL = {
         lambda x: tf.math.segment_min(tf.stack([x[0] ** 2, 0 * x[0]]), [0, 0]),
         "maximum or minimum of a square",
     ),
+    **{
+        f"the absolute value of {name}": (
+            hvp,
+            lambda x, f=f: tf.abs(f(x)),
+            "maximum or minimum of a square or its like",
+        )
+        for name, f in TOUCHING.items()
+    },
     "a dilogarithm": (hvp, lambda x: tf.math.special.spence(tf.exp(x)), "where the argument is 1"),
     "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
 }
@@ -664,6 +681,8 @@ CERTAIN = {
     "both depend": lambda x: tf.where(x == 0, 1 - x**2 / 6, tf.sin(x) / x),
     "a kink": lambda x: tf.maximum(x, 0) + tf.abs(x**3),
     "a square above a bound": lambda x: tf.maximum(tf.reduce_sum(x**2), 1e-12),
+    "of an angle": lambda x: tf.nn.relu(0.5 - tf.cos(x)) + tf.abs(tf.sin(x) * tf.cos(x)),
+    "a gate": lambda x: tf.nn.relu(x * tf.sigmoid(x)) + tf.nn.relu(1 - tf.exp(-x)),
     "the nearest": lambda x: tf.reduce_min(tf.reduce_sum((x[:, None] - x[0]) ** 2, -1), 1),
     "the range of three": lambda x: tf.reduce_max(x) - tf.reduce_min(x),
     "bounds": lambda x: tf.minimum(tf.maximum(x, 0.0), 1.0),

@@ -386,6 +386,15 @@ def test_what_keeps_zeros_and_signs(kind):
     assert signs in ({1}, {-1})
 
 
+@rows(with_fact("smooth") - {"Acosh"})
+def test_what_crosses_zero_there_and_what_bends_at_one(kind):
+    """And no other does."""
+    below, at, above = _derivatives(kind, tf.constant([-1e-2, 0.0, 1e-2], tf.float64), 0)[0].numpy()
+    assert ((below < 0 == at) and at < above) == OPERATIONS[kind].has("crosses")
+    bends = at == 1 and max(abs(above - at), abs(below - at)) < 1e-3
+    assert bends == OPERATIONS[kind].has("one at its bend")
+
+
 @rows(kind for kind, row in OPERATIONS.items() if row.mirror)
 def test_a_mirror_does_to_negated_values_what_the_operation_does_to_values(kind):
     arguments, mirror = CALLS[kind], OPERATIONS[kind].mirror

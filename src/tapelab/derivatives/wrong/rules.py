@@ -15,7 +15,8 @@ import numpy as np
 
 _KINKS = ("Relu", "Maximum", "Minimum")
 # What these compute from something that touches 0 and does not cross it does the same.
-_KEEPS_ZEROS = with_fact("keeps zeros") | with_fact("passes") - with_fact("flat")
+_KEEPS_ZEROS = with_fact("keeps zeros") | with_fact("crosses") | with_fact("passes") - with_fact("flat")
+_ONE_AT_ITS_BEND = with_fact("one at its bend")
 
 
 class Met(NamedTuple):
@@ -106,9 +107,8 @@ def _touches_zero(met: Met) -> bool:
         return any(_is_square(a) and _is_zero(b) for a, b in (met.op.inputs, reversed(met.op.inputs)))
     if kind in ("Abs", "LeakyRelu", "Relu", "Relu6"):
         return _is_square(first)
-    while len(parts := _touching(first)) == 1:
-        (first,) = parts
-    return known(first.op.type).family == MOVING and len(set(map(_is_square, parts))) == 2
+    first = _zeros_of(first)
+    return known(first.op.type).family == MOVING and len(set(map(_is_square, _touching(first)))) == 2
 
 
 def _is_zero(tensor: tf.Tensor) -> bool:
@@ -118,14 +118,37 @@ def _is_zero(tensor: tf.Tensor) -> bool:
 
 
 def _is_square(tensor: tf.Tensor) -> bool:
-    """Whether a tensor is a square or an even power, as far as the graph shows, or has one in it."""
+    """Whether a tensor is like a square where it is 0, as far as the graph shows, or has one that is in it.
+
+    So are even powers, x sin x, and what is at an extremum there: 1 - cos x, 1 - exp(-x²).
+    """
     op = tensor.op
-    if op.type == "Square" or (op.type == "Mul" and _same(*op.inputs)):
+    if op.type == "Square" or (op.type == "Mul" and _same(*map(_zeros_of, op.inputs))):
         return True
     if op.type == "Pow":
         exponent = tf.get_static_value(op.inputs[1])
         return exponent is not None and bool(np.any((exponent > 0) & (exponent % 2 == 0)))
+    if op.type in ("Add", "AddV2", "Sub"):
+        return any(_is_one(a) and _bends_at_one(b) for a, b in (op.inputs, reversed(op.inputs)))
     return any(map(_is_square, _touching(tensor)))
+
+
+def _zeros_of(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor whose zeros a tensor has, as far as it is computed from one by operations that keep them."""
+    while len(parts := _touching(tensor)) == 1:
+        (tensor,) = parts
+    return tensor
+
+
+def _is_one(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is a constant that is 1 or -1, or has one in it."""
+    value = tf.get_static_value(tensor)
+    return value is not None and bool(np.any(np.abs(value) == 1))
+
+
+def _bends_at_one(tensor: tf.Tensor) -> bool:
+    op = tensor.op
+    return op.type in _ONE_AT_ITS_BEND or (op.type == "Exp" and _is_square(op.inputs[0]))
 
 
 def _touching(tensor: tf.Tensor) -> list[tf.Tensor]:
