@@ -12,7 +12,7 @@ def pytest_configure(config):
 
     Each of xdist's workers has such a process of its own. They share the cores, as the runs of a batch do.
     """
-    os.environ.update(variables.threads(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))))
+    os.environ.update(variables.threads(getattr(config, "workerinput", {"workercount": 1})["workercount"]))
     if sys.platform == "linux":
         os.environ[forkserver.DEFAULT] = forkserver.PROVISIONER
         config.option.nbval_current_env, config.option.nbval_kernel_name = False, "python3"

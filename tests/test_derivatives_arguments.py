@@ -34,7 +34,7 @@ from tapelab.runtime import tf
 import cloudpickle
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from process_texts import read_text
 from random_checks import TRANSFORMATIONS
@@ -60,7 +60,8 @@ structures = st.recursive(
 
 def quick(examples):
     """The same examples every time, and no search for a smaller one: compiling for each would take minutes."""
-    return settings(max_examples=examples, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+    own = {"derandomize": True, "phases": [Phase.explicit, Phase.generate]}
+    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], **own)
 
 
 def cubes(structure):

@@ -4,7 +4,7 @@ from tapelab.derivatives.sparse.colouring import colour, colour_columns, colour_
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import sparse
@@ -47,7 +47,8 @@ def numbered(pattern):
 
 PATTERNS = arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=16)).map(pattern_of)
 SYMMETRIC = st.integers(1, 14).flatmap(lambda n: arrays(bool, (n, n))).map(lambda half: pattern_of(half | half.T))
-quick = settings(max_examples=60, deadline=None, derandomize=True)
+slow = HealthCheck.too_slow  # as a machine is that does other work beside
+quick = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[slow])
 
 
 def products(matrix, colouring):

@@ -99,6 +99,13 @@ def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wai
     wait_for(lambda: all(gone(pid) for pid in pids), 30)
 
 
+def is_alone(folder, place, *others):
+    """Whether the busy notebook is at work, and others have ended and lost their folders: a run that is killed in the
+    moment between leaves one."""
+    is_busy = (folder / "notebooks" / "pids").exists() and len(list(place.glob("tapelab-*"))) == 1
+    return is_busy and all((folder / "out" / f"{name}.ipynb").exists() for name in others)
+
+
 @pytest.mark.parametrize("names", [("01_busy",), ("00_quick", "01_busy")], ids=["one plain", "several forked"])
 def test_a_command_that_is_killed_leaves_no_process_and_no_folder(
     tmp_path, make_collection, command_line, wait_for, names
@@ -113,7 +120,7 @@ def test_a_command_that_is_killed_leaves_no_process_and_no_folder(
             stdout=subprocess.DEVNULL,
             env=os.environ | {"TMPDIR": place},
         )
-        wait_for(lambda: (tmp_path / "notebooks" / "pids").exists() or command.poll() is not None)
+        wait_for(lambda: is_alone(tmp_path, Path(place), *names[:-1]) or command.poll() is not None)
         family = [process.pid for process in psutil.Process(command.pid).children(recursive=True)]
         assert any(Path(place).iterdir())
         command.kill()
