@@ -247,5 +247,5 @@ def test_the_server_has_one_thread_and_keeps_nothing_of_its_children(light, wait
     for _ in range(20):
         forkserver.start(time.sleep, 0).join()
     wait_for(lambda: process.children() == [])
-    assert process.num_fds() <= before
+    wait_for(lambda: process.num_fds() <= before, 30)  # the server closes the last one a little after its child is gone
     assert process.num_threads() == 1
