@@ -15,6 +15,7 @@ a derivative of it all is some ten times as large again with each one: there the
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tapelab.graphs.program import captures
 from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
@@ -80,7 +81,7 @@ def _captured(tensor: tf.Tensor) -> list[tf.Tensor]:
     """What a placeholder in the graph of a loop or a function stands for, where that is seen: none, or one tensor."""
     if tensor.op.type != "Placeholder":
         return []
-    return [outer for outer, inner in tensor.graph.captures if inner is tensor]
+    return [outer for outer, inner in captures(tensor.graph) if inner is tensor]
 
 
 def slopes(of_values: tf.Tensor, by: Tensors) -> list[tf.Tensor]:
