@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tapelab.collection import catalogue, jupyterlab
+from tapelab.collection import catalogue
 from tapelab.collection.cli import main
 from tapelab.collection.publishing import copies
 
@@ -255,45 +255,25 @@ def test_jupyterlab_starts_where_no_layout_can_be_kept(small, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("user", "arguments", "by_make", "line"),
+    ("user", "arguments", "by_make", "lines"),
     [
-        (0, [], True, "make ARGS=--allow-root lab"),
-        (0, ["mine", "--port", "9999"], True, "make ARGS='mine --port 9999 --allow-root' lab"),
-        (0, ["my own"], False, f"{sys.executable} -m tapelab lab 'my own' --allow-root"),
-        (0, ["--allow-root"], True, None),
-        (1000, [], True, None),
+        (0, [], True, ["make ARGS=--allow-root lab"]),
+        (0, ["mine", "--port", "9999"], True, ["make ARGS='mine --port 9999 --allow-root' lab"]),
+        (0, ["my own"], False, [f"{sys.executable} -m tapelab lab 'my own' --allow-root"]),
+        (0, ["--allow-root"], True, []),
+        (1000, [], True, []),
     ],
 )
-def test_root_is_told_the_line_that_works(small, tmp_path, monkeypatch, executed, user, arguments, by_make, line):
+def test_root_is_told_the_line_that_works(small, tmp_path, monkeypatch, executed, user, arguments, by_make, lines):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
     monkeypatch.setattr(sys, "argv", ["tapelab", "lab", *arguments])
     monkeypatch.setenv("MAKELEVEL", "1")
     if not by_make:
         monkeypatch.delenv("MAKELEVEL")
-    CliRunner().invoke(main, ["lab", *arguments])
-    (command,) = executed  # JupyterLab itself decides: a setting may allow it
-    assert f"--ServerApp.root_dir={tmp_path}" in " ".join(command)
-    assert command[1:3] == (
-        ["-c", f"from tapelab.collection import jupyterlab; jupyterlab.as_root({line!r})"]
-        if line
-        else ["-m", "jupyter"]
-    )
-
-
-@pytest.mark.parametrize(("status", "told"), [(1, True), (0, False)])
-def test_the_line_for_root_stands_below_the_log_of_a_jupyterlab_that_failed(monkeypatch, capsys, status, told):
-    def refuses():
-        print("a log", file=sys.stderr)
-        sys.exit(status)
-
-    monkeypatch.setattr("jupyterlab.labapp.main", refuses)
-    with pytest.raises(SystemExit) as ended:
-        jupyterlab.as_root("make ARGS=--allow-root lab")
-    assert ended.value.code == status
-    said = capsys.readouterr().err
-    assert said.startswith("a log\n")
-    assert said.endswith("this starts it: make ARGS=--allow-root lab\n") == told
+    told = CliRunner().invoke(main, ["lab", *arguments]).output
+    assert len(executed) == 1  # JupyterLab itself decides: a setting may allow it
+    assert [text.partition("this starts it: ")[2] for text in told.splitlines() if "You are root" in text] == lines
 
 
 def test_the_command_says_what_it_kept(small, tmp_path, monkeypatch, executed):
