@@ -114,9 +114,7 @@ DAMAGED = {
 def test_what_nobody_wrote_is_refused(place, content):
     content = content.encode() if isinstance(content, str) else content
     place.write("report.json", content)
-    with pytest.raises(
-        records.DamagedReportError, match=r"out/report\.json is (damaged \(|of format \d+, and this is)"
-    ):
+    with pytest.raises(records.DamagedReportError, match=r"out/report\.json is damaged \("):
         records.read(place)
 
 

@@ -142,11 +142,6 @@ class Report:
         return self.earlier | {record.name: record for record in self.runs}
 
 
-@dataclass
-class _Any:
-    format: int
-
-
 def encoded(report: Report) -> bytes:
     """A report as JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
@@ -167,9 +162,6 @@ def read(storage: Folder) -> Report:
     except OSError as error:
         raise DamagedReportError(f"{place} cannot be read ({error}). {ADVICE}") from error
     try:
-        found = msgspec.json.decode(content, type=_Any).format
-        if found != FORMAT:
-            raise DamagedReportError(f"{place} is of format {found}, and this is format {FORMAT}. {ADVICE}")
         return msgspec.json.decode(content, type=Report)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DamagedReportError(f"{place} is damaged ({error}). {ADVICE}") from error
