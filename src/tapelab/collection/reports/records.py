@@ -69,7 +69,6 @@ class Record:
     Attributes:
         name: the stem of its files, unique in its batch.
         parameters: the values that override the notebook's defaults, as Python would write them.
-        settings: the same for all its parameters.
         problem: None if every cell ran, and only then.
         started: the time, in UTC, as ISO 8601; empty if it did not begin.
         seconds: from the start of its process to its end.
@@ -83,7 +82,6 @@ class Record:
     name: FileName
     notebook: FileName
     parameters: dict[str, str]
-    settings: dict[str, str]
     verdict: Literal["ran", "failed", "interrupted"]
     problem: Problem | None
     started: str

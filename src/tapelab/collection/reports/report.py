@@ -228,12 +228,9 @@ def show(console: Console, report: Report, storage: Folder, *, written: bool = T
     if len(failures) > MOST_FAILURES:
         console.print(f"and {len(failures) - MOST_FAILURES} more, in {HTML}", highlight=False)
     good = sum(run.verdict == "ran" for run in runs)
-    summary = f"{good} of {len(runs)} runs succeeded in {report.seconds:.0f} s"
-    datasets = sorted({run.settings["dataset"].strip("'") for run in runs if "dataset" in run.settings})
-    if datasets:
-        summary += f"; data set: {escape(', '.join(datasets))}"
     where = f"Executed copies and report: {storage}/{HTML}" if written else f"Executed copies: {storage}"
-    console.print(f"{summary}. {escape(where)}", highlight=False, soft_wrap=True)
+    summary = f"{good} of {len(runs)} runs succeeded in {report.seconds:.0f} s. {where}"
+    console.print(summary, markup=False, highlight=False, soft_wrap=True)
 
 
 def _verdict(run: Record) -> str:
