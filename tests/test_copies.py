@@ -313,7 +313,7 @@ def test_a_copy_has_the_metadata_that_jupyterlab_writes_when_it_opens_it(small, 
     assert metadata.kernelspec == {"display_name": spec.display_name, "language": "python", "name": "python3"}
     assert metadata.language_info == IPythonKernel.language_info
     newer = {"kernelspec": {"name": "python3"}, "language_info": {"name": "python", "version": "4.0"}}
-    monkeypatch.setattr(copies, "_kernel", lambda: newer)
+    monkeypatch.setattr(copies, "KERNEL", newer)
     edit(place / "01_two.ipynb", "print('mine')")
     assert done(small, place) == []  # another Python makes no new version of a lesson
 

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from tapelab.collection.reports import records, report
-from tapelab.collection.reports.live import view
+from tapelab.collection.reports.live import View
 from tapelab.collection.reports.records import Phases, Problem, Record, Report
 from tapelab.collection.reports.storage import Folder
 
@@ -226,11 +226,11 @@ def test_markup_in_a_message_is_shown_and_not_obeyed(place):
 
 def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
-    with view(terminal, 3, 1) as seen:
+    with View(terminal, 3, 1) as seen:
 
         def told(width=100):
             probe = Console(file=io.StringIO(), width=width)
-            probe.print(seen.progress.get_renderable())
+            probe.print(seen.get_renderable())
             return probe.file.getvalue()
 
         seen.cell("00_one", 0, 0, "here")
@@ -246,7 +246,7 @@ def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
         seen.cell("10_long__seed=1", 2, 7, "here")
         assert "10_long__seed=1" in "".join(line.split(" ")[0] for line in told(30).splitlines()).replace("tcp", "")
     log = Console(file=io.StringIO(), width=100)
-    with view(log, 3, 1) as seen:
+    with View(log, 3, 1) as seen:
         seen.cell("00_one", 2, 7, "here")
         seen.done(record())
         seen.done(interrupted("00_two", seconds=0.0))  # had not begun

@@ -40,7 +40,7 @@ folder_option = click.option(
     help="The folder with collection.toml.",
 )
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), default=variables.cores(), show_default="one for each core"
+    "--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time."
 )
 
 
@@ -194,7 +194,7 @@ def _tell_changes(changes: list[copies.Change], place: Path) -> None:
     "--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there, not on this machine."
 )
 @click.option("--kernel", default="python3", show_default=True, help="The Jupyter kernel to run them on.")
-@click.option("--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time.")
+@workers_option
 @click.option(
     "--fork/--no-fork",
     default=True,
@@ -294,7 +294,7 @@ def _executor(dask, workers, fork, passed):
 @click.option("--execute/--no-execute", default=True, show_default=True, help="Run the notebooks, store their outputs.")
 @workers_option
 @folder_option
-def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: Path) -> None:
+def synchronise(patterns: tuple[str, ...], execute: bool, workers: int | None, folder: Path) -> None:
     """Regenerate notebooks, badges, set-up cells, the README's table and the teachers' page from the sources.
 
     Needs a checkout.
@@ -303,7 +303,7 @@ def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: 
 
     loaded, notebooks = _select(folder, patterns)
     _need_checkout("sync", folder, loaded)
-    failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers)
+    failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers or variables.cores())
     for name, message in failures:
         click.echo(f"{name}: left as it was\n{message}\n", err=True)
     sys.exit(1 if failures else 0)

@@ -14,7 +14,7 @@ from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.processes.interrupts import Interrupts
 from tapelab.collection.reports import records, report
-from tapelab.collection.reports.live import View, view
+from tapelab.collection.reports.live import View
 from tapelab.collection.reports.records import Phases, Record, Report
 from tapelab.collection.reports.storage import Folder
 from tapelab.collection.running import environment, single_run, sweep
@@ -118,7 +118,7 @@ class Batch:
         self._signals = signals or Interrupts()
         self._catalogue, self._runs, self._executor = catalogue, {run.name: run for run in runs}, executor
         self._storage, self._settings, self._console = storage, settings, console
-        self._records = {}
+        self._records, self._noted = {}, set()
         self._unwritten = None
         self._written = float("-inf")
 
@@ -166,7 +166,7 @@ class Batch:
         ]
         sources = {run.notebook: inputs[run.notebook][0] for run in waiting}
         self._began = time.monotonic()
-        with view(console, len(self._runs), len(self._records)) as shown:
+        with View(console, len(self._runs), len(self._records)) as shown:
             try:
                 signal = self._follow(jobs, sources, shown)
                 self._report.signal = signal and signal.name
@@ -223,9 +223,10 @@ class Batch:
         kind, *values = event
         if kind == "cell":
             shown.cell(*values)
-        elif kind == "note":
-            shown.note(*values)
-        elif values[0].name in waiting:
+        elif kind == "note" and values[0] not in self._noted:  # each worker of a cluster has the same to tell
+            self._noted.add(values[0])
+            shown.note(values[0])
+        elif kind == "done" and values[0].name in waiting:
             waiting.remove(values[0].name)
             self._finish(values[0], shown)
 
