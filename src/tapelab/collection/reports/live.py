@@ -41,15 +41,19 @@ class Enduring:
             os.dup2(null.fileno(), self._stream.fileno())
 
 
+def verdict(record: Record) -> str:
+    """How a run ended, with rich's markup."""
+    if record.verdict == "ran":
+        return "[green]ran[/], unchanged" if record.reused else "[green]ran[/]"
+    if record.verdict == "interrupted":
+        return "[yellow]interrupted[/]" if record.seconds else "[yellow]not started[/]"
+    return "[red]FAILED[/]"
+
+
 def line(record: Record) -> str:
     """One line on a finished run, with rich's markup."""
-    name, seconds = escape(record.name), f"({record.seconds:.1f} s)"
-    if record.verdict == "ran":
-        return f"[green]ran[/] {name} {seconds}"
-    problem = escape(str(record.problem))
-    if record.verdict == "interrupted":
-        return f"[yellow]interrupted[/] {name}"
-    return f"[red]FAILED[/] {name} {seconds} {problem}"
+    text = f"{verdict(record)} {escape(record.name)} ({record.seconds:.1f} s)"
+    return f"{text} {escape(str(record.problem))}" if record.verdict == "failed" else text
 
 
 class View(Progress):

@@ -55,9 +55,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Phases:
-    """Seconds until papermill was imported, from then until the kernel answered, and in cells."""
+    """Seconds from papermill's import until the kernel answered, and in cells."""
 
-    papermill: Seconds = 0.0
     kernel: Seconds = 0.0
     cells: Seconds = 0.0
 
