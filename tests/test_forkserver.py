@@ -26,14 +26,6 @@ def light(monkeypatch, serve, forked_kernels):
     serve()
 
 
-def gone(pid):
-    """Whether a process has ended; a zombie has."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 @contextlib.contextmanager
 def kernel(name="python3", **env):
     manager, channels = start_new_kernel(kernel_name=name, env=dict(os.environ) | env)
@@ -121,7 +113,7 @@ def test_a_kernel_with_variables_of_its_own_imports_for_itself(light, monkeypatc
             assert execute(channels, code)[0] == expected
 
 
-def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, wait_for):
+def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, wait_for, gone):
     with kernel() as (manager, channels):
         # Interrupted before the cell's own code runs, ipykernel would go on to run it.
         asked = channels.execute("import time; print('here', flush=True); time.sleep(600)")
@@ -166,7 +158,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("way", ["forked", "anew"])
 @pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
-def test_no_process_survives(tmp_path, way, ending, wait_for):
+def test_no_process_survives(tmp_path, way, ending, wait_for, gone):
     folder = tmp_path / "work"
     folder.mkdir()
     (tmp_path / "owner.py").write_text(OWNER)
@@ -225,7 +217,7 @@ def test_where_a_fork_is_not_sound_the_plain_way_is_taken_and_one_line_says_why(
     assert done.stdout.count(line) == 1
 
 
-def test_a_killed_server_is_followed_by_another(light, wait_for):
+def test_a_killed_server_is_followed_by_another(light, wait_for, gone):
     with kernel() as (manager, _):
         pid = manager.provisioner.pid
         server = psutil.Process(pid).parent()

@@ -23,15 +23,11 @@ def test_it_is_what_the_generator_gives():
 
 @pytest.mark.parametrize("notebook", REAL.notebooks, ids=lambda n: n.number)
 def test_a_lesson(notebook):
-    inside, plan = teachers.sections(REAL, notebook), PLANS[notebook.number]
-    assert sum(step.minutes for step in plan) == 50
+    plan = PLANS[notebook.number]
     assert plan[0].section == 0
     assert [step.section for step in plan] == sorted(step.section for step in plan)
     assert any(step.votes for step in plan)
     assert any(step.solves for step in plan)
-    for step in plan:
-        assert set(step.votes) <= set(inside[step.section].predictions)
-        assert set(step.solves) <= set(inside[step.section].exercises)
 
 
 @pytest.mark.parametrize("notebook", REAL.notebooks, ids=lambda n: n.number)
