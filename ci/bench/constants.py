@@ -325,7 +325,7 @@ def colours():
         (sparse_functions.wide_band, sparse_jacobian, "band of 5"),
         (lambda xp, x: xp.reduce_sum(xp.sin(x) * xp.roll(x, 1, 0)), sparse_hessian, "ring"),
     ):
-        for n in (10**2, 10**3, 10**4, 10**5, 10**6):
+        for n in (10**2, 10**4, 10**5, 3 * 10**5, 10**6):
             x = tf.linspace(-1.0, 1.0, n)
             made = partial(make, sparse_functions.in_framework(function, tf))
             label = f"{kind}, n = {n}"
@@ -358,6 +358,7 @@ MODELS = {
     "convolutions, average pooling": (convolutions(tf.nn.avg_pool2d), (16, 8, 16, 10), 64),
     "convolutions, max pooling": (convolutions(tf.nn.max_pool2d), (16, 8, 16, 10), 64),
     "convolutions, max pooling, large": (convolutions(tf.nn.max_pool2d), (28, 16, 32, 10), 64),
+    "convolutions, average pooling, large": (convolutions(tf.nn.avg_pool2d), (28, 16, 32, 10), 64),
     "depthwise convolutions": (convolutions(tf.nn.avg_pool2d, depthwise=True), (16, 8, 16, 10), 64),
 }
 
