@@ -69,6 +69,7 @@ def cubes(structure):
     return tf.add_n([tf.cast(tf.reduce_sum(leaf**3), tf.float64) for leaf in tf.nest.flatten(structure)])
 
 
+@pytest.mark.dear
 @quick(100)
 @given(structures)
 def test_flatten_and_unflatten_are_inverse_and_ordered_like_nest(structure):
@@ -217,6 +218,7 @@ def test_what_the_function_raises_comes_through():
         hessian(broken)(1.0)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("make", [value_and_gradient, hessian])
 def test_nan_is_reported_on_request(make):
     def f(x):
@@ -292,6 +294,7 @@ def test_sizes_are_told_in_units():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("chunk_size", [1, 3, 5, 6, 99])
 def test_chunks_change_nothing(chunk_size):
     x = tf.constant(np.linspace(0.0, 1.0, 6))

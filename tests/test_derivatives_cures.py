@@ -126,6 +126,7 @@ def require(name, label, compile, dtype):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("name", "compile", "dtype"), MODES)
 def test_families(name, compile, dtype):
     for label in ("gradient", "jvp", "Hessian"):
@@ -133,6 +134,7 @@ def test_families(name, compile, dtype):
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("name", "label"), [*itertools.product(ONE_OF_EACH, DERIVATIVES), ("unsorted_segment_prod", "third derivative")]
 )
@@ -210,6 +212,7 @@ WHERE = [*itertools.product(WITHIN, ["graph", "eager"]), ("itself", "auto"), ("a
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("where", "compile"), WHERE)
 def test_where(where, compile):
     g = WITHIN[where]
@@ -257,6 +260,7 @@ def test_a_tape_of_the_callers_differentiates_what_ours_returned(compile):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore:.*what an open tape makes of it")
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 def test_accumulators(compile):
@@ -296,6 +300,7 @@ INSIDE = {
 }
 
 
+@pytest.mark.dear(keep=3)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("name", INSIDE)
@@ -361,6 +366,7 @@ def test_what_cannot_be_replaced_is_refused(hidden, monkeypatch):
         replaced_gradients._places.cache_clear()
 
 
+@pytest.mark.dear
 def test_of_unknown_lengths():
     """A mask leaves as many factors as it does: what takes n² numbers then is right, too."""
 
@@ -388,6 +394,7 @@ def test_where_there_is_no_derivative_it_is_zero_as_in_tensorflow():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("shape", [[0], [1], [2, 0], [0, 2]])
 def test_empty_axes(shape):
     x = np.zeros(shape)
@@ -432,6 +439,7 @@ def determinant_by_permutations(matrix):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("lost", [1, 2], ids=["rank n - 1", "rank n - 2"])
@@ -458,6 +466,7 @@ SMOOTH_FACTORS = {
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", SMOOTH_FACTORS)
 def test_factors_of_a_matrix_whose_last_column_depends_on_the_others(name, compile):

@@ -52,6 +52,7 @@ def built(loss, y, x=X, f=model):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
 def test_ggn_is_the_product_of_three_matrices(compile):
     product = ggnvp(model, cross_entropy, wrt=W, packed=True, compile=compile)
@@ -98,6 +99,7 @@ def sum_of(each):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("distribution", "loss", "y"),
     [
@@ -213,6 +215,7 @@ def operators():
     return {kind: (operator(kind, data=dataset(LABELS, 3)), MATRICES[kind]()) for kind in MATRICES}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("kind", MATRICES)
 def test_each_kind_over_batches_with_a_smaller_last_one(operators, kind):
     A, matrix = operators[kind]
@@ -248,6 +251,7 @@ def test_the_matrix_is_that_of_the_variables_values_now(operators):
     np.testing.assert_array_equal(A @ V, before)
 
 
+@pytest.mark.dear
 def test_trace_and_diagonal(operators):
     A, matrix = operators["ggn"]
     diagonal = A.diagonal(exact=True)
@@ -370,6 +374,7 @@ def test_a_loss_that_is_not_what_was_said_is_refused():
     made(lambda y, z: tf.reduce_sum(z**2) / tf.reduce_sum(tf.exp(y)), check_independence=False)
 
 
+@pytest.mark.dear
 def test_examples_that_depend_on_each_other_are_refused():
     def centred(x):
         z = model(x)

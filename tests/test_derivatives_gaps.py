@@ -58,6 +58,7 @@ def true_hessian(f):
     return numerical_jacobian(lambda x: value_and_gradient(lambda x: tf.reduce_sum(f(x)), compile="graph")(x)[1], X)
 
 
+@pytest.mark.dear
 def test_tensorflow_is_wrong_here_and_the_open_form_is_right():
     p = np.exp(X[0]) / np.exp(X[0]).sum()
     surprise = np.log(p) - p @ np.log(p)
@@ -83,6 +84,7 @@ def test_refused(f):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("f", [entropy, tf.function(entropy)], ids=["entropy", "in a function"])
 def test_labels_that_depend_on_what_the_logits_depend_on(f):
     wanted = true_hessian(entropy_in_the_open).reshape(3, 3)
@@ -196,6 +198,7 @@ def beside(f):
 
 
 @pytest.mark.thorough(keep=6)
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", LACKING)
 def test_what_has_no_derivative_is_refused(name, wrap):
@@ -260,6 +263,7 @@ ONCE = {
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", ONCE)
 def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wrap):
@@ -366,6 +370,7 @@ def test_a_partition_is_differentiated():
     np.testing.assert_allclose(hvp(loss, compile="graph")(X, vector=v), [wanted @ v[0]], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.dear
 def test_shapes_are_stitched_as_they_may():
     """The gradient of a reduction stitches the shape of its input, where it is not known, from repeated indices."""
 
@@ -441,6 +446,7 @@ def line_of(text):
     return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if text in line)}"
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("name", STANDS)
 def test_a_fault_is_refused_by_operation_and_line(name):
     with pytest.raises(ValueError, match=r"since it computes tf\.one_hot with values") as caught:
@@ -460,6 +466,7 @@ class Loop(tf.Module):
         )
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("within", [lambda call: call, lambda call: tf.function(call, autograph=False)])
 def test_a_loop_of_a_loaded_model_that_reads_a_variable_is_refused(within, tmp_path):
     tf.saved_model.save(Loop(), str(tmp_path))
@@ -469,6 +476,7 @@ def test_a_loop_of_a_loaded_model_that_reads_a_variable_is_refused(within, tmp_p
         within(lambda x: product(x, vector=x))(tf.constant(X))
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("call", ["__call__", "outer"])
 def test_a_fault_in_a_loaded_model_is_refused_by_the_line_that_calls_it(call, tmp_path):
     tf.saved_model.save(Model(), str(tmp_path))
@@ -545,6 +553,7 @@ REGULAR, SINGULAR = np.array([1.0, 2.0]), np.array([1.0, 0.0])
 
 
 @pytest.mark.thorough(keep=6)
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("name", SOLVED)
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("first", [REGULAR, SINGULAR], ids=["after a regular one", "at once"])
@@ -561,6 +570,7 @@ def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     "derivative",
     [
@@ -667,6 +677,7 @@ DOUBTFUL = {
 
 
 @pytest.mark.thorough(keep=4)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_what_is_wrong_at_some_points_is_warned_of(name):
     make, f, why = DOUBTFUL[name]
@@ -693,6 +704,7 @@ CERTAIN = {
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", CERTAIN)
 def test_what_is_right_everywhere_is_not_warned_of(name):
     with warnings.catch_warnings():
@@ -700,6 +712,7 @@ def test_what_is_right_everywhere_is_not_warned_of(name):
         hessian(lambda x: tf.reduce_sum(CERTAIN[name](x)), compile="graph")(tf.cast(X, tf.float32))
 
 
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize(
     ("square", "second"),
     [

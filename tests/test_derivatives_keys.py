@@ -147,6 +147,7 @@ def test_keywords_keep_their_order():
     assert float(held(ONE, a=10 * ONE, z=ONE)[1]) == 102.0
 
 
+@pytest.mark.dear
 def test_a_network_of_eleven_layers_is_that_network():
     def network(layers):
         x = X[:1]
@@ -404,6 +405,7 @@ def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("first", [False, True])
 def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
     def made(hold):
@@ -575,6 +577,7 @@ def replaced_variable():
     return dense, KERAS.StatelessScope(state_mapping=[(dense.kernel, tf.ones((2, 1)))])
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("inside", [False, True])
 def test_in_a_stateless_scope_variables_have_its_values(inside):
     dense, scope = replaced_variable()
@@ -733,6 +736,7 @@ IN_A_CALL = [
 
 @pytest.mark.parametrize(("name", "update", "compile"), IN_A_CALL)
 @pytest.mark.thorough(keep=6)
+@pytest.mark.dear(keep=3)
 def test_an_update_happens_once_in_a_call(name, update, compile):
     assert updates(name, update, compile=compile) == [1.0, 1.0]
 
@@ -740,6 +744,7 @@ def test_an_update_happens_once_in_a_call(name, update, compile):
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("name", [*OPERATORS, *NORMS])
 @pytest.mark.thorough(keep=4)
+@pytest.mark.dear(keep=2)
 def test_an_update_happens_once_where_rules_compute_the_derivative(name, update):
     assert updates(name, update) == [1.0, 1.0]
 
@@ -775,6 +780,7 @@ def test_operators_whose_examples_are_compared_are_refused_if_that_is_an_update_
     assert float(COUNT) == 1.0
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("options", [{"compile": compile} for compile in ("auto", "graph", "eager")])
 @pytest.mark.parametrize("more", [{}, {"return_value": True}])
 def test_what_is_refused_for_coupled_examples_has_changed_nothing(options, more):
@@ -793,6 +799,7 @@ def test_what_is_refused_for_coupled_examples_has_changed_nothing(options, more)
         assert float(COUNT) == calls
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", ["per_example_norms", "clipped_gradient"])
 def test_one_by_one_each_example_is_an_update(name):

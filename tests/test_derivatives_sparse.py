@@ -67,6 +67,7 @@ def test_a_hessian_equals_the_dense_one(chain):
     assert plan.pattern.nnz == 12 + 22 + 6
 
 
+@pytest.mark.dear
 def test_all_ways_agree():
     wanted = jacobian(coupled, compile="eager")(X)
     for options in ({"compile": "xla"}, {"compile": "eager"}, {"mode": "reverse"}, {"chunk_size": 2}, {}):
@@ -115,6 +116,7 @@ def test_blocks_of_a_hessian_by_arguments():
     )
 
 
+@pytest.mark.dear
 def test_variables_as_sources():
     table, scale = tf.Variable(X.reshape(6, 2)), tf.Variable([2.0, 3.0], dtype=tf.float64)
 
@@ -132,6 +134,7 @@ def test_variables_as_sources():
     assert both[12:, 12:].sum() == 2
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("form", ["coo", "csr", "csc"])
 def test_scipy_formats(form):
     found = sparse_jacobian(coupled, format=form, compile="eager")(X)
@@ -243,6 +246,7 @@ def test_the_plan_names_what_was_taken_as_dense():
     assert "nothing is gained" in str(plan)
 
 
+@pytest.mark.dear
 def test_the_plan_of_a_hessian_names_the_functions_line():
     def f(x):
         band = tf.reshape(x[:4], [1, 4])
@@ -256,6 +260,7 @@ def test_the_plan_of_a_hessian_names_the_functions_line():
     assert all(f".py:{f.__code__.co_firstlineno + 2}" in line for line in lines)
 
 
+@pytest.mark.dear
 def test_a_pattern_that_leaves_something_out_is_refused(monkeypatch):
     def diagonal(problem, limit):
         return patterns.Pattern(sparse.eye_array(12, dtype=bool, format="csr"))
@@ -327,6 +332,7 @@ def random_function(seed):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(6))
 def test_random_functions(seed):
     f = random_function(seed)

@@ -394,6 +394,7 @@ def endless_and_stubborn(x, upstream):
             continue
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("answer", [endless, endless_and_stubborn, lambda x, upstream: time.sleep(1000)])
 def test_an_answer_that_never_returns_is_stopped(answer):
     began = time.monotonic()
@@ -420,6 +421,7 @@ def test_a_stopped_answer_leaves_no_thread_that_computes():
 
 
 @pytest.mark.thorough(keep=20)
+@pytest.mark.dear(keep=5)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -726,6 +728,7 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     assert not set(progress.FORMERLY) & known
 
 
+@pytest.mark.dear
 def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
     moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")}
     asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}

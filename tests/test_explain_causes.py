@@ -54,6 +54,7 @@ def test_the_cure_that_is_printed_mends_the_documented_example(code, cell):
     assert cell(example.replace(old, new.format(*cure)), "y, x").answer.exists
 
 
+@pytest.mark.dear
 def test_documented_examples_of_tapes_that_cannot_tell(cell):
     answer = cell(CAUSES["plain_tape"].example, "y, x").answer
     assert (answer.code, answer.exists) == ("plain_tape", None)

@@ -67,12 +67,14 @@ def test_why_a_gradient_is_none(cell, program):
     check(cell, program, exists=False)
 
 
+@pytest.mark.dear(keep=40)
 @pytest.mark.programs("values", "rivals")
 def test_why_a_gradient_is_bad_or_that_it_is_not(cell, program):
     check(cell, program)
 
 
 @pytest.mark.thorough(keep=8)
+@pytest.mark.dear(keep=3)
 @pytest.mark.programs("unseen")
 def test_programs_of_somebody_else(cell, program):
     check(cell, program)

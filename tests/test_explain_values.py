@@ -20,6 +20,7 @@ keras = tf.keras
 # The registry, and the fixes.
 
 
+@pytest.mark.dear(keep=20)
 @pytest.mark.parametrize("code", sorted(set(VALUES) - {"unexplained"}))
 def test_the_documented_example_of_a_mechanism_has_that_mechanism(code, cell):
     explanation = cell(VALUES[code].example, "y, x").answer
@@ -192,6 +193,7 @@ def test_an_answer_that_the_tape_contradicts_is_not_given(monkeypatch):
     assert not explanation.certain
 
 
+@pytest.mark.dear
 def test_explaining_compiled_functions_warns_of_no_retracing(caplog):
     x = tf.Variable([0.0, 1.0, 2.0])
 

@@ -59,6 +59,7 @@ def execute(channels, code):
     return "".join(written), shown
 
 
+@pytest.mark.dear
 def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does_with_random_numbers_of_its_own(forked_kernels):
     code = """
         import sys; imported = "tensorflow" in sys.modules
@@ -107,6 +108,7 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear
 @pytest.mark.parametrize(("first", "then"), [(None, "jax"), ("jax", None), ("jax", "torch"), ("jax", "jax")])
 def test_a_kernel_that_must_import_for_itself_is_not_forked(light, monkeypatch, first, then):
     """Keras reads its backend while it is imported: the server's is not a kernel's with another one."""
@@ -164,6 +166,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize("way", ["forked", "anew"])
 @pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
 def test_no_process_survives(tmp_path, way, ending, wait_for):
@@ -198,6 +201,7 @@ sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
 """
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("module", "line"),
     [

@@ -43,6 +43,7 @@ def verdicts(records, tmp_path):
     return [record["verdict"] for record in records(tmp_path / "out").values()]
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("module", ["tapelab.collection.cli", "tapelab.collection.running.batch"])
 def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path, number, module):
@@ -55,6 +56,7 @@ def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path,
     assert json.loads((tmp_path / "out" / "report.json").read_text())["signal"] == number.name
 
 
+@pytest.mark.dear
 def test_a_signal_when_all_is_done_changes_nothing(begin, records, tmp_path):
     first = FAKE + AFTER_THE_PAGE.format(number=int(signal.SIGINT))
     process = begin("00", "02", "--no-fork", first=first)
@@ -73,6 +75,7 @@ def test_what_is_recorded_does_not_depend_on_who_reads_the_output(begin, records
     process.stderr.close()
 
 
+@pytest.mark.dear
 def test_a_terminal_that_is_closed_ends_the_batch_with_a_report(begin, records, tmp_path, wait_for):
     ours, theirs = pty.openpty()
 
