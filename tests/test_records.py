@@ -12,13 +12,12 @@ import pytest
 RAN = Record(
     name="00_one__seed=1",
     notebook="00_one",
-    parameters={"seed": "1"},
-    settings={"seed": "1", "sizes": "(1, 2)"},
+    parameters={"seed": "1", "name": "'x'"},
     verdict="ran",
     problem=None,
     started="2026-01-01T00:00:00+00:00",
     seconds=10.5,
-    phases=Phases(0.5, 1.0, 8.0),
+    phases=Phases(1.0, 8.0),
     cells=3,
     where="here",
     digest="0",
@@ -103,7 +102,7 @@ DAMAGED = {
     "a name that leads elsewhere": with_run(name="../../x"),
     "a name that is too long": with_run(name="x" * 300),
     "half a character": with_run().replace("here", "\\ud800"),
-    "deep settings": with_run(settings="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
+    "deep parameters": with_run(parameters="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
     "deep and unknown": changed(more="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
     "packages in words": changed(environment={"packages": "many"}),
     "no worker": changed(workers=0),
@@ -114,9 +113,7 @@ DAMAGED = {
 def test_what_nobody_wrote_is_refused(place, content):
     content = content.encode() if isinstance(content, str) else content
     place.write("report.json", content)
-    with pytest.raises(
-        records.DamagedReportError, match=r"out/report\.json is (damaged \(|of format \d+, and this is)"
-    ):
+    with pytest.raises(records.DamagedReportError, match=r"out/report\.json is damaged \("):
         records.read(place)
 
 

@@ -55,7 +55,7 @@ def run_to_the_end(fork, tmp_path, wait_for, monkeypatch):
     def run(sources, ending):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        job = single_run.Job(sweep.Run("a", "a", {}, {}), "python3", str(tmp_path), 600.0)
+        job = single_run.Job(sweep.Run("a", "a", {}), "python3", str(tmp_path), 600.0)
         own, pids, processes = children.Children(os.environ, fork, say=pytest.fail), tmp_path / "pids", []
 
         class Noted(children.Child):
