@@ -402,6 +402,7 @@ class Tag:
     """A static argument that can be watched: it lives as long as what was compiled for it."""
 
 
+@pytest.mark.dear
 def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
     assert costs.SIGNATURES == 64
     monkeypatch.setattr(costs, "SIGNATURES", 3)
@@ -428,6 +429,7 @@ def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("transform", [jacobian, laplacian])
 def test_a_derivative_as_the_argument_of_a_function_in_a_graph_is_the_derivative(transform):
     x = tf.constant([[1.0, 2.0]])

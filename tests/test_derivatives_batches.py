@@ -250,6 +250,7 @@ def test_filter_gradients_of_each_example(no_loop_over_examples, padding, stride
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_filters_that_work_in_groups(no_loop_over_examples, compile):
     """TensorFlow's converter gives wrong rows here, and many CPUs have no kernel for the gradient."""
@@ -449,7 +450,7 @@ INDEPENDENT = {
 
 
 @pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -514,6 +515,7 @@ NOISY = {
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""

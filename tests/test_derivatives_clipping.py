@@ -165,6 +165,7 @@ IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize("channels", [3, 60])
 def test_convolutions(padding, channels):
@@ -191,6 +192,7 @@ def test_a_filter_that_is_used_twice():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_depthwise_convolutions(padding, stride, copies):
@@ -204,6 +206,7 @@ def test_depthwise_convolutions(padding, stride, copies):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
 @pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
 def test_transposed_convolutions(padding, size, channels):
@@ -271,6 +274,7 @@ def test_other_layers_in_chunks():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
@@ -497,6 +501,7 @@ def test_custom_gradients_that_keep_the_examples_apart(activation):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [

@@ -182,6 +182,7 @@ def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
         hvp(loss)(X, vector=X)
 
 
+@pytest.mark.dear
 def test_a_model_that_no_graph_holds():
     def branching(x):
         return model(x) if x.numpy()[0, 0] > -9 else x

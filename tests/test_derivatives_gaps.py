@@ -344,6 +344,7 @@ def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_what_is_stitched_once_is_differentiated(wrap):
     whole = wrap(lambda x: tf.dynamic_stitch([[2, 1], [0]], [tf.sin(x[0, :2]), tf.cos(x[0, 2:])]))
@@ -384,6 +385,7 @@ def test_shapes_are_stitched_as_they_may():
     np.testing.assert_allclose(found, [row], rtol=1e-9)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("derivative", "operation"),
     [
@@ -764,6 +766,7 @@ def test_second_derivatives_through_eig_are_warned_of():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["auto", "graph"])
 @pytest.mark.parametrize(
     ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
@@ -827,6 +830,7 @@ WITH_TANGENTS = {
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", WITH_TANGENTS)
 def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):

@@ -29,6 +29,7 @@ def test_the_gradient_of_a_complex_root():
         value_and_gradient(of_complex(tf.sqrt), compile="xla")(Z)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("f", "slope"),
     [(tf.math.reciprocal, lambda z: -(z**-2.0)), (tf.math.rsqrt, lambda z: -0.5 / np.sqrt(z) ** 3)],
@@ -259,7 +260,7 @@ def test_a_constant_index_in_range_costs_no_check_and_stays_with_xla():
             assert (out_of_range(graph) is None) == known
 
 
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("kind", sorted(set(INDEXED) - of_family("scattering") - {"TensorListSetItem"}))
 def test_the_range_of_an_index_is_that_beyond_which_a_cpu_raises(kind):
     @tf.function(jit_compile=True)  # which raises nothing itself

@@ -116,6 +116,7 @@ TENSORS = {
 
 
 @pytest.mark.thorough(keep=11)
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_reach_the_function_as_they_were_given(name, options):
@@ -125,6 +126,7 @@ def test_arguments_reach_the_function_as_they_were_given(name, options):
     np.testing.assert_allclose(gradient, f(argument), rtol=1e-6)
 
 
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("name", sorted(TENSORS))
 def test_a_gradient_is_a_dictionary_of_the_same_class_and_order(name):
     source, f = ARGUMENTS[name]
@@ -205,6 +207,7 @@ UNLIKE = {
 
 
 @pytest.mark.thorough(keep=7)
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("name", UNLIKE)
 def test_equal_values_that_are_not_alike_are_told_apart(name):
     seen = []
@@ -337,6 +340,7 @@ TWICE = {
 
 
 @pytest.mark.thorough(keep=12)
+@pytest.mark.dear(keep=4)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", TWICE)
 @pytest.mark.parametrize(
@@ -395,6 +399,7 @@ def dropout_rows():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("first", [False, True, None])
 def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
     layer = Within(None, dropout_rows())
@@ -510,6 +515,7 @@ CONTEXTS = {
 
 
 @pytest.mark.thorough(keep=7)
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_held_transform_sees_the_context_of_its_call(name, inside):
@@ -607,6 +613,7 @@ def test_a_stateless_call_has_its_own_variables():
         assert float(compiled(factor * tf.ones((2, 1)))) == 22.0 * factor
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 def test_a_change_in_a_stateless_scope_is_refused(options):
     norm = LAYERS.BatchNormalization()

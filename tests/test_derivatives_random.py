@@ -27,8 +27,9 @@ QUIET = {"deadline": None, "database": None, "suppress_health_check": list(Healt
 def test_random_programs(count):
     """Of some 50 points each, and the same ones in every run: `make programs` draws others."""
     outcomes = Counter()
+    QUICK = count  # Hypothesis draws by the text of `run`: with another name they would be other programs
 
-    @settings(max_examples=count, derandomize=True, **QUIET)
+    @settings(max_examples=QUICK, derandomize=True, **QUIET)
     @given(random_judge.tasks())
     def run(task):
         outcomes.update(random_judge.judged(task))

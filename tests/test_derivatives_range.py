@@ -49,7 +49,7 @@ TABLE = [(name, way, k) for way in ("eager", "graph", "xla") for name in CASES f
 
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # Taylor mode has no rule for angles
 @pytest.mark.thorough(keep=24)
-@pytest.mark.dear(keep=5)
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize(("name", "compile", "k"), TABLE)
 def test_a_factor_that_has_no_part_in_the_result(name, compile, k):
     f, truth = CASES[name]

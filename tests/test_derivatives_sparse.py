@@ -143,6 +143,7 @@ def test_scipy_formats(form):
     np.testing.assert_allclose(found.toarray(), jacobian(coupled, compile="eager")(X), atol=1e-13)
 
 
+@pytest.mark.dear
 def test_a_scipy_matrix_is_the_callers_own():
     transform = sparse_jacobian(coupled, format="csr", compile="graph")
     first = transform(X)
@@ -175,6 +176,7 @@ def test_single_precision_and_mixed():
     np.testing.assert_allclose(dense(found[0][1]), np.diag(2 * X[:2])[:, :2] @ np.eye(2, 3), atol=1e-6)
 
 
+@pytest.mark.dear
 def test_inside_a_function(rows):
     outer = tf.function(lambda x: tf.sparse.to_dense(rows(x)))
     np.testing.assert_allclose(outer(tf.constant(X)), jacobian(coupled, compile="eager")(X), atol=1e-13)

@@ -140,7 +140,7 @@ def test_the_starter_is_not_attempted(one):
 
 
 @pytest.mark.thorough(keep=8)
-@pytest.mark.dear(keep=3)
+@pytest.mark.dear(keep=2)
 @by_identifier(EXERCISES)
 def test_the_solution_is_right(one, judge):
     result = judge(one, solution_of(one))
@@ -149,7 +149,7 @@ def test_the_solution_is_right(one, judge):
 
 @by_identifier(EXERCISES)
 @pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=3)
+@pytest.mark.dear(keep=2)
 def test_every_wrong_answer_gets_its_feedback(one, judge):
     for code, answer in economical(one).tried():
         result = judge(one, answer)

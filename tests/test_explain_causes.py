@@ -21,6 +21,7 @@ batch = tf.ones((4, 3))
 ASKED = {"moving_statistics": "layer.moving_mean", "keras_tensor": "model.layers[0].output"}  # the others x
 
 
+@pytest.mark.dear(keep=16)
 @pytest.mark.parametrize("code", sorted(set(CAUSES) - CANNOT_EXPLAIN))
 def test_the_documented_example_of_a_cause_has_that_cause(code, cell):
     answer = cell(BEFORE + CAUSES[code].example, f"y, {ASKED.get(code, 'x')}").answer

@@ -62,12 +62,13 @@ def check(cell, program, exists=True):
     return answer
 
 
+@pytest.mark.dear(keep=20)
 @pytest.mark.programs("missing")
 def test_why_a_gradient_is_none(cell, program):
     check(cell, program, exists=False)
 
 
-@pytest.mark.dear(keep=40)
+@pytest.mark.dear(keep=30)
 @pytest.mark.programs("values", "rivals")
 def test_why_a_gradient_is_bad_or_that_it_is_not(cell, program):
     check(cell, program)

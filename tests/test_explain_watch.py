@@ -429,6 +429,7 @@ def test_the_first_step_of_a_model_that_is_not_built():
     assert "x[3, 2] is infinite" in said
 
 
+@pytest.mark.dear
 def test_data_whose_end_is_not_known():
     rows = tf.data.Dataset.from_generator(
         lambda: ((X[i : i + 16], Y[i : i + 16]) for i in range(0, 64, 16)),

@@ -13,7 +13,7 @@ def each(modules):
     return pytest.mark.parametrize("module", modules, ids=lambda module: module.__name__.rpartition(".")[2])
 
 
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @each(MODULES)
 def test_at_every_end_what_has_axes_is_labelled(module):
     shown = module.figure()

@@ -66,6 +66,7 @@ def test_a_signal_when_all_is_done_changes_nothing(begin, records, tmp_path):
     assert verdicts(records, tmp_path) == ["ran", "ran"]
 
 
+@pytest.mark.dear
 def test_what_is_recorded_does_not_depend_on_who_reads_the_output(begin, records, tmp_path):
     process = begin("00", "02", "--no-fork")
     process.stdout.close()
@@ -102,6 +103,7 @@ def test_the_report_is_written_even_if_the_batch_itself_fails(tmp_path, collecti
     assert verdicts(records, tmp_path) == ["interrupted"] * 3
 
 
+@pytest.mark.dear
 def test_a_command_that_is_killed_leaves_what_a_report_needs(begin, records, tmp_path, wait_for):
     process = begin("--no-fork", first=FAKE + "from tapelab.collection.running import batch; batch.REPORT_SECONDS = 0")
     wait_for(lambda: (tmp_path / "started").exists() or process.poll() is not None)

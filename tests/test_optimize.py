@@ -210,6 +210,7 @@ METHODS = (newton, newton_cg, lbfgs, levenberg_marquardt)
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_held_objective_is_compiled_once(method):
     calls, w, squares = [], [tf.Variable(np.zeros(2))], method is levenberg_marquardt
@@ -355,6 +356,7 @@ def test_what_a_point_of_small_gradient_is(method, name):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_one_downward_direction_among_a_hundred(method):
     """Products alone prove a saddle where they find one; they prove no minimum where they do not see all directions."""

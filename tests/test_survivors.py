@@ -79,7 +79,7 @@ def run_to_the_end(fork, tmp_path, wait_for, monkeypatch):
     return run
 
 
-@pytest.mark.dear(keep=1)
+@pytest.mark.dear
 def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for):
     outcome, pids = run_to_the_end(["seed = 0", STARTS], None)
     assert outcome.problem is None
