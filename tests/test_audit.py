@@ -137,6 +137,7 @@ def test_the_known_finding_on_this_tensorflow(modules, found):
     assert {f.verdict for f in found(lambda x: tf.math.reduce_variance(x, 1), "real").values()} == {"right"}
 
 
+@pytest.mark.dear
 def test_float32_inside_is_noticed(modules):
     case = modules.cases.Case("narrow", lambda x: tf.tanh(tf.cast(x, tf.float32)), ("real",))
     record = modules.measure.measure(case, ["graph"])

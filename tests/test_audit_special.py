@@ -162,6 +162,7 @@ def test_a_product_that_is_zero_everywhere_is_vacuous(measured, modules):
     assert measured(tf.reduce_prod, [0.0, 1.0, 2.0], modes=("graph",))["vacuous"] == {}
 
 
+@pytest.mark.dear
 def test_of_the_audit_too_what_cannot_fail_is_vacuous(modules):
     """Its derivative is 0 along a product of zeros, and beside it a sum: zeroed, the first would not be noticed."""
     case = modules.cases.Case("zero", lambda x, y: tf.reduce_prod(0 * x, 1) + tf.zeros_like(y[:, 0]), ("real", "real"))

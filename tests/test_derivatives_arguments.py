@@ -111,6 +111,7 @@ def test_results_have_the_structure_shapes_and_dtypes_of_the_sources(structure):
 
 
 @pytest.mark.thorough(keep=4)
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize(("ins", "outs"), [((), ()), ((), (3,)), ((2,), ()), ((0,), (2,)), ((2,), (0,)), ((0,), (0,))])
 def test_jacobians_of_scalars_and_of_nothing(mode, ins, outs):
@@ -346,6 +347,7 @@ def test_a_hessians_rows_are_computed_so_many_at_once_that_they_stay_in_the_cach
     assert chunk(4000, chunk_size=7) == 7
 
 
+@pytest.mark.dear
 def test_hessian_vector_products_take_xla_where_it_gains():
     def network(pool):
         def loss(kernel, image):

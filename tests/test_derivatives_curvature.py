@@ -60,6 +60,7 @@ def test_ggn_is_the_product_of_three_matrices(compile):
     assert product.plan(X, LABELS, vector=V).mode == "forward and reverse"
 
 
+@pytest.mark.dear
 def test_ggn_takes_and_returns_the_variables_structure():
     product = ggnvp(model, squared_error, wrt=W, check_finite=True, **GRAPH)
     vector = {"a": tf.ones([3, 2], tf.float64), "b": [tf.ones([2, 3], tf.float64), tf.zeros(3, tf.float64)]}

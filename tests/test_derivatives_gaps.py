@@ -229,6 +229,7 @@ def test_whichever_derivative_is_asked_for():
 
 
 @pytest.mark.thorough(keep=5)
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize("name", [name for name in LACKING if "LSTM" not in name and "bisection" not in name])
 def test_beside_the_function_as_data_it_does_no_harm(name):
     loss = beside(LACKING[name])
@@ -786,6 +787,7 @@ def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
     assert "vectorised" in transform.plan(x).way
 
 
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
     monkeypatch.setattr(

@@ -217,7 +217,7 @@ def _read_in_turn(x, i):
     return tf.while_loop(lambda n, _: n <= i, lambda n, s: (n + 1, s + items.read(n) ** 2), start, maximum_iterations=9)
 
 
-@pytest.mark.dear(keep=3)
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize(
     ("f", "within"),
     [

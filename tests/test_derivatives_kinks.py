@@ -67,7 +67,7 @@ def require(f, x, gradient, second, compile):
 
 
 @pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("name", KINKS)
 def test_at_the_kink(name, compile):
@@ -148,7 +148,7 @@ def test_labels_of_any_sum(name, compile):
         )
 
 
-@pytest.mark.dear(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 def test_labels_and_logits_of_one_source(compile):
     z = tf.constant(LOGITS)

@@ -87,6 +87,7 @@ def test_what_is_linear_in_each_of_two_factors(kind):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "kind",
     ["activations", "attention", "batch norm", "convolution", "dropout, off", "max pooling", "residual"],

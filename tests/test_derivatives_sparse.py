@@ -85,6 +85,7 @@ def several(parts, scale):
     return {"sum": scale * a[:, None] * b, "own": tf.sin(b[0])}
 
 
+@pytest.mark.dear
 def test_blocks_and_one_matrix():
     parts = {"a": tf.constant(X[:2]), "b": tf.constant(X[2:8].reshape(2, 3))}
     wanted = jacobian(several, compile="eager")(parts, 2.0)

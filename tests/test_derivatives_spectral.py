@@ -358,6 +358,7 @@ def test_squares_of_eigenvectors_that_add_up():
     np.testing.assert_array_equal(np.isnan(jacobian(f)(x)).any((1, 2)), [True, True, False])
 
 
+@pytest.mark.dear
 def test_the_phase_of_a_complex_vector_has_no_derivative():
     def f(x):
         return tf.math.real(tf.linalg.svd(tf.complex(x[0], x[1]))[1][0, 0])

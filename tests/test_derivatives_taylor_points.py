@@ -160,6 +160,7 @@ TINY = {
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_tiny_numbers(name, compile):

@@ -140,6 +140,7 @@ WARM = {
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", WARM)
 def test_a_call_that_has_been_compiled_runs_little_python(name):
     transform, arguments, most = WARM[name]

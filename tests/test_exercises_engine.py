@@ -103,6 +103,7 @@ def test_a_wrong_matrix_is_drawn_beside_the_right_one_with_its_wrong_entries_cro
     assert crosses == [(0, 2), (1, 4)]
 
 
+@pytest.mark.dear
 def test_a_jacobian_of_three_axes_is_drawn_with_a_row_for_each_entry_of_its_target():
     expected = np.arange(24.0).reshape(2, 3, 4)
     wrong = expected.copy()

@@ -98,6 +98,7 @@ def mended(program, answer):
 
 
 @pytest.mark.thorough(keep=8)
+@pytest.mark.dear(keep=4)
 @pytest.mark.programs("threads")
 def test_programs_after_public_threads(cell, program):
     """Cause and line are right, and a fix that is printed as one gives a finite gradient where it is written."""

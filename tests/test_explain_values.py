@@ -20,7 +20,7 @@ keras = tf.keras
 # The registry, and the fixes.
 
 
-@pytest.mark.dear(keep=20)
+@pytest.mark.dear(keep=12)
 @pytest.mark.parametrize("code", sorted(set(VALUES) - {"unexplained"}))
 def test_the_documented_example_of_a_mechanism_has_that_mechanism(code, cell):
     explanation = cell(VALUES[code].example, "y, x").answer
@@ -69,6 +69,7 @@ def function_of_x(source, names):
 
 
 @pytest.mark.thorough(keep=8)
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("code", REWRITTEN)
 def test_the_fix_gives_a_finite_and_right_gradient(code, cell):
     source = VALUES[code].example

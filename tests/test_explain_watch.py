@@ -91,6 +91,7 @@ def test_explains_with_the_weights_and_the_batch_of_that_step():
     assert np.isnan(model.trainable_variables[0]).all()  # what the step left is left
 
 
+@pytest.mark.dear
 def test_weights_that_turn_bad_a_step_before_the_loss():
     root = layers.Lambda(lambda v: tf.sqrt(tf.maximum(v, 0.0)))
     model = compiled(
@@ -377,6 +378,7 @@ def test_what_is_not_possible_is_refused():
         model.fit(X, Y, verbose=0, callbacks=[Watch()])
 
 
+@pytest.mark.dear
 def test_a_look_adds_a_sum_and_a_reading_for_each_weight_and_keeps_weights_and_batch_without_a_copy():
     """What `Watch` costs, in operations: the times of `ci/bench_explain.py` differ between machines."""
     model = relu()
@@ -418,6 +420,7 @@ class MadeInTheStep(tf.keras.Model):
         return self.last(tf.sqrt(tf.abs(x)) if x.shape[1] == 8 else x)
 
 
+@pytest.mark.dear
 def test_the_first_step_of_a_model_that_is_not_built():
     model = MadeInTheStep()
     model.compile("sgd", "mse", jit_compile=False)

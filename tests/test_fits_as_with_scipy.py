@@ -66,6 +66,7 @@ def test_scipy_finds_the_same_minimum(objective, outliers, loss, f_scale, bounds
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("absolute_sigma", [False, True])
 @pytest.mark.parametrize("sigma", [None, 0.3, SIGMA], ids=["none", "a number", "a vector"])
 def test_curve_fit_finds_the_same_errors(objective, sigma, absolute_sigma):

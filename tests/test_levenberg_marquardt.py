@@ -165,6 +165,7 @@ def test_a_linear_problem_in_a_nested_structure():
     np.testing.assert_allclose(parameters["b"], expected[1:], rtol=1e-7)
 
 
+@pytest.mark.dear
 def test_units_do_not_matter():
     """A parameter counted in other units takes the same path."""
     problem, x, y = regression("Misra1a")
@@ -314,6 +315,7 @@ def test_lbfgs_in_float32():
     np.testing.assert_allclose(x, 1, atol=1e-3)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("method", "of"), [(levenberg_marquardt, rosenbrock_residuals), (lbfgs, rosenbrock)])
 def test_a_bar_shows_the_progress_where_a_person_watches(method, of, monkeypatch):
     totals = []

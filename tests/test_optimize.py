@@ -234,7 +234,7 @@ def test_a_held_objective_is_compiled_once(method):
     assert calls.count(False) > traces[0]
 
 
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("method", METHODS)
 def test_how_it_was_compiled_is_told(method):
     w = tf.Variable(np.zeros(2))
@@ -340,7 +340,7 @@ SENTENCES = {
 
 
 @pytest.mark.thorough(keep=5)
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_what_a_point_of_small_gradient_is(method, name):
@@ -386,7 +386,7 @@ def without_a_second_derivative(x):
 
 
 @pytest.mark.thorough(keep=4)
-@pytest.mark.dear(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     "f",
     [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
@@ -416,6 +416,7 @@ def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_where_the_gradient_is_not_small_nothing_is_computed(method):
     x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
