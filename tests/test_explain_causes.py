@@ -276,7 +276,7 @@ def test_inside_a_function_the_cause_comes_from_the_graph():
     frozen, unread = tf.Variable(1.0, trainable=False, name="frozen"), tf.Variable(1.0, name="unread")
     kept = []
 
-    @tf.function
+    @tf.function(autograph=False)  # it would convert `explain` and all that it calls, which takes seconds
     def step(x, watched):
         with ExplainTape() as tape:
             tape.watch(watched)
