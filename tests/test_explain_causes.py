@@ -271,12 +271,14 @@ def rounds_down(value):
     return tf.cast(tf.cast(value, tf.int32), tf.float32)
 
 
-def test_inside_a_function_the_cause_comes_from_the_graph():
+# AutoGraph converts `explain` and all that it calls, which takes seconds.
+@pytest.mark.parametrize("converted", [False, pytest.param(True, marks=pytest.mark.dear)])
+def test_inside_a_function_the_cause_comes_from_the_graph(converted):
     weights = [tf.Variable(float(i), name=f"w{i}") for i in range(8)]
     frozen, unread = tf.Variable(1.0, trainable=False, name="frozen"), tf.Variable(1.0, name="unread")
     kept = []
 
-    @tf.function(autograph=False)  # it would convert `explain` and all that it calls, which takes seconds
+    @tf.function(autograph=converted)
     def step(x, watched):
         with ExplainTape() as tape:
             tape.watch(watched)
