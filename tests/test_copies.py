@@ -322,6 +322,7 @@ def colab_links(text):
     return re.findall(r"\]\(https://colab\.research\.google\.com/github/([^)\s]+)\)", text)
 
 
+@pytest.mark.dear
 def test_colabs_badges_lead_to_what_is_written_for_colab(tmp_path):
     real = catalogue.load(ROOT / "notebooks")
     told = CliRunner().invoke(main, ["colab", str(tmp_path / "branch"), "--notebooks", str(real.folder)])

@@ -265,8 +265,6 @@ def report(output: str) -> None:
         reports.show(_console(), reports.renew(storage), storage)
     except FileNotFoundError:
         raise click.ClickException(f"there is no {records.JSON} in {output}; 'tapelab run' writes it") from None
-    except click.ClickException:  # a StorageError is an OSError, too
-        raise
     except OSError as error:
         raise click.ClickException(f"cannot write the report to {output}: {error.strerror or error}") from error
 

@@ -136,7 +136,7 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
     _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
     index, packages = target / "index.md", [f"tapelab.{name} <api/{name}>" for name in _API]
     pages = [(part, [f"{n.number} {n.title} <notebooks/{n.name}>" for n in group]) for part, group in catalogue.parts()]
-    contents = rendered("contents.md", parts=pages, packages=packages, audited=(target / "audit").is_dir())
+    contents = rendered("contents.md", parts=pages, packages=packages)
     index.write_text(index.read_text(encoding="utf-8") + f"{contents}\n", encoding="utf-8")
 
 
@@ -147,10 +147,9 @@ def _copy_audit(folder: Path, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(page, copy)
     faults = target / "upstream" / "README.md"
-    if faults.exists():
-        names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
-        contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
-        faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
+    names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
+    contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
+    faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:
