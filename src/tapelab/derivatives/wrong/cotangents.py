@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from tapelab.process.tensorflow import tf
 
@@ -30,7 +31,14 @@ def lost_at_infinity(gradient: tf.Tensor, root: tf.Tensor, upstream: tf.Tensor) 
     return tf.where(tf.math.is_inf(tf.math.real(root)), lost, gradient)
 
 
-def of_complex(gradient: Callable) -> Callable:
-    """Have a gradient used for complex numbers only."""
-    gradient.applies = lambda op, *upstreams: any(each.dtype.is_complex for each in upstreams if each is not None)
-    return gradient
+def used_where(applies: Callable[..., bool]) -> Callable[[Any], Any]:
+    """Have a gradient used only where this holds, of its own arguments: the operation and the cotangents."""
+
+    def limited(gradient: Any) -> Any:
+        gradient.applies = applies
+        return gradient
+
+    return limited
+
+
+of_complex = used_where(lambda op, *upstreams: any(each.dtype.is_complex for each in upstreams if each is not None))
