@@ -165,7 +165,7 @@ class SecondOrderProduct(OnePass):
     def gains_from_xla(self, problem: Problem) -> bool:
         return not any(operation.startswith(self.slow) for operation in problem.facts.operations)
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         if self.packed:
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)

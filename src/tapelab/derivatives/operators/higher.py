@@ -68,7 +68,7 @@ class Taylor(Recipe):
     name = "taylor"
     vector = "tangents"
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         each = len(problem.source_names)
         count = min(max(math.ceil(problem.vector_size / each), 1), self.order)
         description = Container(list, (problem.source_description,) * count)
