@@ -4,9 +4,10 @@ The gradient of a real loss by z is ∂/∂Re z + i ∂/∂Im z. Of w = f(z), ho
 conjugate of f'(z).
 """
 
+import math
 from types import SimpleNamespace
 
-from tapelab.derivatives.wrong.cotangents import lost_at_infinity, of_complex, sum_to
+from tapelab.derivatives.wrong.cotangents import of_complex, sum_to
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
@@ -40,8 +41,9 @@ def _euclidean_norm(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, N
     if not op.get_attr("keep_dims"):
         shape = tf.shape(tf.reduce_sum(x, op.inputs[1], keepdims=True))
         norm, upstream = tf.reshape(norm, shape), tf.reshape(upstream, shape)
-    upstream = _real(upstream)
-    return lost_at_infinity(tf.math.multiply_no_nan(x / norm, upstream), norm, upstream), None
+    # As by `cotangents.lost_at_infinity`, but the derivative of this by x is lost there, too.
+    known = tf.where(tf.math.is_inf(tf.math.real(norm)), tf.constant(math.nan, norm.dtype), norm)
+    return tf.math.multiply_no_nan(x / known, _real(upstream)), None
 
 
 def _real(tensor: tf.Tensor) -> tf.Tensor:
