@@ -28,7 +28,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from operation_calls import CALLS, EXAMPLES, INDEXED, WITHOUT, indexed
+from operation_calls import CALLS, EXAMPLES, INDEXED, SQUARE, WITHOUT, indexed
 
 CHANGED = 2  # the example that is another one
 
@@ -189,6 +189,15 @@ def test_a_block_is_of_so_many_axes(kind):
     before = results(kind, CALLS[kind])
     after = [results(kind, replaced(CALLS[kind], {where: other(x, at)})) for at in (first, last)]
     assert any(not same(before, one) for one in after)
+
+
+@rows(kind for kind in of_family(BLOCK) & set(CALLS) if np.shape(CALLS[kind].get("input")) == SQUARE.shape)
+def test_what_is_spectral_gives_the_same_values_however_a_matrix_is_turned(kind):
+    turn = np.linalg.qr(SQUARE)[0]
+    turned = turn @ np.diag([1.0, 2.0, 3.0]) @ turn.transpose(0, 2, 1)
+    found = results(kind, CALLS[kind] | {"input": turned.astype(CALLS[kind]["input"].dtype)})[0]
+    spectrum = found.shape == (EXAMPLES, 3) and np.allclose(np.sort(found.real), [1, 2, 3])
+    assert spectrum == OPERATIONS[kind].has("spectral")
 
 
 def _numbered(arguments, start):

@@ -302,9 +302,4 @@ class _Hessian(Recipe):
         return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:
-        if self.packed:
-            return outputs[0]
-        count = len(problem.source_names)
-        return problem.structured(
-            [problem.structured(outputs[start : start + count]) for start in range(0, count * count, count)]
-        )
+        return outputs[0] if self.packed else problem.structured(problem.structured_rows(outputs))

@@ -221,6 +221,11 @@ class Problem:
         """Give a flat list, one entry for each source, the sources' structure."""
         return unflatten(self.source_description, iter(flat))
 
+    def structured_rows(self, flat: Sequence[Any]) -> list[Any]:
+        """Give a flat list, one entry for each source again and again, the sources' structure each time."""
+        count = len(self.source_names)
+        return [self.structured(flat[start : start + count]) for start in range(0, len(flat), count)]
+
     def structured_outputs(self, flat: Iterable[Any]) -> Any:
         """Give a flat list, one entry for each output, the outputs' structure."""
         return unflatten(self.output_description, iter(flat))

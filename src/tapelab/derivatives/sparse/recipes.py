@@ -204,11 +204,7 @@ class _Sparse(Recipe):
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:
         matrices = problem.layout.matrices(outputs, self.format)
-        if self.packed:
-            return matrices[0]
-        count = len(problem.source_names)
-        starts = range(0, len(matrices), count)
-        return self.structured(problem, [problem.structured(matrices[start : start + count]) for start in starts])
+        return matrices[0] if self.packed else self.structured(problem, problem.structured_rows(matrices))
 
     def numbers(self, result: Any) -> Any:
         return tf.nest.map_structure(

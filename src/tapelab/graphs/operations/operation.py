@@ -59,6 +59,7 @@ FACTS = {
     "saturates": "far out on one side at least, its derivative goes to zero",
     "selects": "takes elements of the last two inputs, by the first",
     "smooth": "TensorFlow differentiates it as often as needed",
+    "spectral": "gives eigenvalues or singular values first; where two are equal, no one basis is theirs",
     "underflows": "the result may be too small for its dtype, and is 0 then",
     "unit": "an activation of neural networks",
     "valueless": "the result is the same whatever the values are",
