@@ -60,6 +60,15 @@ class Use(NamedTuple):
     shape: tuple[int, ...]
     part: tuple[int, int] | None = None
 
+    @property
+    def is_offset(self) -> bool:
+        """Whether its variable is added or subtracted, and what it meets does not matter."""
+        return self.kind == SUM and self.op.type != "Mul"
+
+    @property
+    def is_subtracted(self) -> bool:
+        return self.op.type == "Sub" and self.position == 1
+
 
 class Uses:
     """The uses of variables in the graph that is being built.
