@@ -293,6 +293,13 @@ def test_some_inputs_have_no_derivative(kind):
         assert none == (index in OPERATIONS[kind].flat_in)
 
 
+@rows(kind for kind, row in OPERATIONS.items() if row.transposed_by)
+def test_what_transposes_an_input_is_an_attribute(kind):
+    for (name, _), attribute in zip(values(CALLS[kind]), OPERATIONS[kind].transposed_by, strict=True):
+        turned = CALLS[kind] | {name: np.swapaxes(CALLS[kind][name], -1, -2), attribute: True}
+        np.testing.assert_allclose(results(kind, turned)[0], results(kind, CALLS[kind])[0], rtol=1e-12)
+
+
 @rows(with_fact("passes"))
 def test_what_passes_keeps_elements_and_order(kind):
     (name, place), *_ = values(CALLS[kind])

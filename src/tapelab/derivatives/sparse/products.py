@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tapelab.derivatives.sparse.dependence import NoRule, applied, grouped, pairs, union
 from tapelab.derivatives.sparse.rules import Matrix, Step
+from tapelab.graphs.operations import known
 
 import numpy as np
 from scipy import sparse
@@ -12,13 +13,11 @@ from scipy import sparse
 
 def _matrices(step: Step) -> list[Matrix]:
     """MatMul and its batched forms, as sums over letters."""
-    op = step.op
-    swaps = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    first, second = map(step.op.get_attr, known(step.op.type).transposed_by)
     ranks = [len(one.sizes) for one in step.known]
     batch = "abcdefghij"[: max(ranks) - 2]
-    left = "xy" if op.get_attr(swaps[0]) else "yx"
-    right = "zx" if op.get_attr(swaps[1]) else "xz"
-    terms = [batch[len(batch) - rank + 2 :] + own for rank, own in zip(ranks, (left, right), strict=True)]
+    sides = ("xy" if first else "yx", "zx" if second else "xz")
+    terms = [batch[len(batch) - rank + 2 :] + own for rank, own in zip(ranks, sides, strict=True)]
     return _summed(step, terms, batch + "yz")
 
 
@@ -95,7 +94,7 @@ def _places(axes: str, kept: str, sizes: Mapping[str, int]) -> np.ndarray:
 
 def _sparse_matrix(step: Step) -> list[Matrix]:
     """A `tf.SparseTensor` times a matrix."""
-    op, known = step.op, step.known
+    op, entries, dense = step.op, step.known[1], step.known[3]
     where = step.constant(0)
     rows, inner = where[:, 0], where[:, 1]
     if op.get_attr("adjoint_a"):
@@ -104,15 +103,15 @@ def _sparse_matrix(step: Step) -> list[Matrix]:
     columns = np.arange(shape[1])
     outputs = rows[:, None] * shape[1] + columns
     parts = []
-    if known[3].matrix is not None:
+    if dense.matrix is not None:
         swapped = op.get_attr("adjoint_b")
-        inputs = columns * known[3].sizes[1] + inner[:, None] if swapped else inner[:, None] * shape[1] + columns
-        used = np.ones(len(rows), bool) if known[1].value is None else known[1].value.numpy() != 0
-        own = pairs(outputs[used], inputs[used], (math.prod(shape), known[3].size))
-        parts.append(applied(own, known[3].matrix, step.room))
-    if known[1].matrix is not None:
+        inputs = columns * dense.sizes[1] + inner[:, None] if swapped else inner[:, None] * shape[1] + columns
+        used = np.ones(len(rows), bool) if entries.value is None else entries.value.numpy() != 0
+        own = pairs(outputs[used], inputs[used], (math.prod(shape), dense.size))
+        parts.append(applied(own, dense.matrix, step.room))
+    if entries.matrix is not None:
         inputs = np.broadcast_to(np.arange(len(rows))[:, None], outputs.shape)
-        parts.append(applied(pairs(outputs, inputs, (math.prod(shape), len(rows))), known[1].matrix, step.room))
+        parts.append(applied(pairs(outputs, inputs, (math.prod(shape), len(rows))), entries.matrix, step.room))
     return [union(parts)]
 
 

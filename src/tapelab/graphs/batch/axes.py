@@ -99,11 +99,11 @@ def _einsum(step: Step) -> Axes | None:
 
 def _matrices(step: Step) -> Axes | None:
     op, out, found = step.op, step.out, set()
-    names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    transposed = [op.get_attr(name) for name in known(op.type).transposed_by]
     for i, axis in step.along.items():
         shape = step.shape(i)
         rank = len(shape)
-        kept = rank - 2 if (i == 0) != bool(op.get_attr(names[i])) else rank - 1
+        kept = rank - 2 if (i == 0) != transposed[i] else rank - 1
         place = axis + len(out) - rank
         if axis == kept and len(step.moving) == 1:
             found.add(len(out) - 2 if i == 0 else len(out) - 1)

@@ -81,6 +81,7 @@ class Operation(NamedTuple):
         at: the number of the input that is an index, or a length: where it is out of range, TensorFlow raises on a
             CPU; None if none is.
         mirror: the operation that gives the same but for the sign if the sign of all values is changed.
+        transposed_by: of a product of two matrices, the attributes by which the one and the other are transposed.
     """
 
     family: str
@@ -92,6 +93,7 @@ class Operation(NamedTuple):
     words: tuple[str, ...] = ()
     at: int | None = None
     mirror: str = ""
+    transposed_by: tuple[str, ...] = ()
 
     def has(self, fact: str) -> bool:
         """Whether a fact holds, one of `FACTS`."""
