@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
-from tapelab.derivatives.hessians.hessian import hessian_products, note_given_gradients, require_second_order
-from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of, require_scalar
+from tapelab.derivatives.hessians.hessian import hessian_products, require_hessian
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
@@ -250,9 +250,7 @@ class SparseHessian(_Sparse):
     streams = 5
 
     def require(self, problem: Problem) -> None:
-        require_scalar(problem)
-        require_second_order(problem)
-        note_given_gradients(problem)
+        require_hessian(problem)
         super().require(problem)
 
     def heights(self, problem: Problem) -> Sequence[int]:
