@@ -108,22 +108,19 @@ class SecondOrder(Operator):
         if not self.all_orders:
             return sums
         gradients = []
+        examples = [self.example(shape) for shape in problem.source_shapes]
         for value, slope in zip(values, slopes, strict=True):
             last = tf.transpose(slope, [*range(1, slope.shape.rank), 0])
-            start = 0
-            for shape, dtype in zip(problem.source_shapes, problem.source_dtypes, strict=True):
-                example = self.example(shape)
-                part = last[..., start : start + math.prod(example)]
+            parts = tf.split(last, list(map(math.prod, examples)), -1)
+            for part, example, dtype in zip(parts, examples, problem.source_dtypes, strict=True):
                 gradients.append(tf.cast(tf.reshape(part, [*value.shape, *example]), dtype))
-                start += math.prod(example)
         return [*values, *gradients, *sums]
 
     def structured(self, problem: Problem, outputs: Tensors) -> Any:
         if not self.all_orders:
             return problem.structured_outputs(outputs)
-        count, each = len(problem.returned.names), len(problem.source_names)
-        gradients = outputs[count:-count]
-        rows = [problem.structured(gradients[i * each : (i + 1) * each]) for i in range(count)]
+        count = len(problem.returned.names)
+        rows = problem.structured_rows(outputs[count:-count])
         return tuple(map(problem.structured_outputs, (outputs[:count], rows, outputs[-count:])))
 
 
