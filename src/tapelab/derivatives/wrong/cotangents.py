@@ -1,4 +1,4 @@
-"""What our gradients do with cotangents: undo broadcasting, tell of a lost number, and whether they are complex."""
+"""What our gradients do with cotangents: undo broadcasting, and tell zeros, lost numbers and complex ones."""
 
 import math
 from collections.abc import Callable
@@ -19,6 +19,14 @@ def sum_to(gradient: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     axes = [axis for axis, (size, whole) in enumerate(zip(padded, grown, strict=True)) if size != whole]
     axes += range(grown.rank - shape.rank)
     return tf.reshape(tf.reduce_sum(gradient, sorted(set(axes))), shape)
+
+
+def is_zero(cotangent: tf.Tensor) -> bool:
+    """Whether a cotangent stands, in a graph, for that of an output that nothing depends on."""
+    if not tf.is_symbolic_tensor(cotangent):
+        return False
+    value = tf.get_static_value(cotangent) if cotangent.op.type == "Const" else None
+    return cotangent.op.type == "ZerosLike" or (value is not None and not value.any())
 
 
 def lost_at_infinity(gradient: tf.Tensor, root: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
