@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from tapelab.derivatives import costs
+from tapelab.derivatives.examples.independence import tolerance_of
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.hessians.hessian import hessian_products, require_hessian
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
@@ -31,7 +32,6 @@ from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
-from ml_dtypes import finfo
 from scipy import sparse
 
 Product = Callable[[Tensors], list[tf.Tensor]]
@@ -177,11 +177,10 @@ class _Sparse(Recipe):
         terms = values * vector[columns]
         own = tf.math.unsorted_segment_sum(terms, rows, height)
         sizes = tf.math.unsorted_segment_sum(tf.abs(terms), rows, height)
-        dtypes = {*problem.source_dtypes, *problem.returned.dtypes}
-        rounding = max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes)
+        tolerance = tolerance_of(problem)
         finite = tf.math.is_finite(product) & tf.math.is_finite(own)  # NaN says nothing
         largest = tf.reduce_max(tf.where(finite, tf.maximum(sizes, tf.abs(product)), 0.0))
-        wrong = finite & (tf.abs(product - own) > rounding**0.5 * sizes + 100 * rounding * largest)
+        wrong = finite & (tf.abs(product - own) > tolerance * sizes + 100 * tolerance**2 * largest)
         message = (
             f"{problem.name}: the sparse matrix differs from a random {self.compared}, so the pattern leaves out an "
             "entry, or the derivative that a custom gradient gives is not symmetric. Use jacobian or hessian; with "
