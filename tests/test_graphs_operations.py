@@ -28,7 +28,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from operation_calls import CALLS, EXAMPLES, INDEXED, WITHOUT, indexed
+from operation_calls import CALLS, EXAMPLES, INDEXED, SQUARE, WITHOUT, indexed
 
 CHANGED = 2  # the example that is another one
 
@@ -190,6 +190,15 @@ def test_a_block_is_of_so_many_axes(kind):
     assert any(not same(before, one) for one in after)
 
 
+@rows(kind for kind in of_family(BLOCK) & set(CALLS) if np.shape(CALLS[kind].get("input")) == SQUARE.shape)
+def test_what_is_spectral_gives_the_same_values_however_a_matrix_is_turned(kind):
+    turn = np.linalg.qr(SQUARE)[0]
+    turned = turn @ np.diag([1.0, 2.0, 3.0]) @ turn.transpose(0, 2, 1)
+    found = results(kind, CALLS[kind] | {"input": turned.astype(CALLS[kind]["input"].dtype)})[0]
+    spectrum = found.shape == (EXAMPLES, 3) and np.allclose(np.sort(found.real), [1, 2, 3])
+    assert spectrum == OPERATIONS[kind].has("spectral")
+
+
 def _numbered(arguments, start):
     """Values that are all different: where an element comes from can be read from it."""
     new = {}
@@ -281,6 +290,13 @@ def test_some_inputs_have_no_derivative(kind):
     for index, gradient in enumerate(gradients):
         none = gradient is None or not np.any(gradient)
         assert none == (index in OPERATIONS[kind].flat_in)
+
+
+@rows(kind for kind, row in OPERATIONS.items() if row.transposed_by)
+def test_what_transposes_an_input_is_an_attribute(kind):
+    for (name, _), attribute in zip(values(CALLS[kind]), OPERATIONS[kind].transposed_by, strict=True):
+        turned = CALLS[kind] | {name: np.swapaxes(CALLS[kind][name], -1, -2), attribute: True}
+        np.testing.assert_allclose(results(kind, turned)[0], results(kind, CALLS[kind])[0], rtol=1e-12)
 
 
 @rows(with_fact("passes"))

@@ -148,31 +148,27 @@ def _positive(output: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))
 
 
-class _ValueAndGradient(OnePass):
-    name = "value_and_gradient"
-
-    def check(self, problem: Problem) -> None:
-        require_scalar(problem)
-
-    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
-        tape, sources, outputs = recorded(problem, tensors)
-        return [*outputs, *dense_gradient(tape, outputs[0], sources)]
-
-    def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
-        return problem.structured_outputs(outputs[:1]), problem.structured(outputs[1:])
-
-
 class _VJP(OnePass):
     name = "vjp"
-    vector = "cotangents"
+    vector: str | None = "cotangents"
 
     def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
-        return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
+        return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors) or None)]
 
     def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
         count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
+
+
+class _ValueAndGradient(_VJP):
+    """The same with a cotangent of 1."""
+
+    name = "value_and_gradient"
+    vector = None
+
+    def check(self, problem: Problem) -> None:
+        require_scalar(problem)
 
 
 class _JVP(OnePass):

@@ -28,7 +28,7 @@ def with_autograph(f: Callable) -> Callable:
         return f
 
 
-def unconverted(kind: type) -> type:
+def unconverted(kind: Any) -> Any:
     """Mark the methods of a class as what AutoGraph calls as it is, and return the class.
 
     `tf.autograph.experimental.do_not_convert` switches AutoGraph off for all that a method calls, too, which takes
@@ -92,10 +92,10 @@ def gradient_registry() -> Any:
 
 
 @functools.cache
-def classes_with_backward_functions() -> tuple[type, type] | None:
+def classes_with_backward_functions() -> tuple[Any, Any]:
     """Return the classes that keep a concrete function's backward functions, for tapes and for graphs.
 
-    None without ``_call_flat``, ``_delayed_rewrite_functions`` or what else of theirs
+    None twice without ``_call_flat``, ``_delayed_rewrite_functions`` or what else of theirs
     `tapelab.derivatives.wrong.replaced_gradients` uses. Then operations whose gradients we replace are refused.
     """
     concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([], tf.float32))
@@ -104,24 +104,25 @@ def classes_with_backward_functions() -> tuple[type, type] | None:
     needed = ("_first_order_tape_functions", "_higher_order_tape_functions", "_select_forward_and_backward_functions")
     rewriting = ("_cached_function_pairs", "_rewrite_forward_and_call_backward", "forward_backward")
     if kind is None or not all(hasattr(concrete, name) for name in needed):
-        return None
-    return (kind, type(delayed)) if all(hasattr(delayed, name) for name in rewriting) else None
+        return None, None
+    return (kind, type(delayed)) if all(hasattr(delayed, name) for name in rewriting) else (None, None)
 
 
 @functools.cache
-def forward_mode_cache() -> tuple[ModuleType, Any] | None:
+def forward_mode_cache() -> tuple[Any, Any]:
     """Return the module whose ``call_function`` traces an accumulator's products with tangents, and their cache.
 
-    None without ``tracing_compilation`` and ``_jvp_function_cache``. Then operations whose gradients we replace are
-    refused.
+    None twice without ``tracing_compilation`` and ``_jvp_function_cache``. Then operations whose gradients we replace
+    are refused.
     """
     try:
         from tensorflow.python.eager import forwardprop
         from tensorflow.python.eager.polymorphic_function import tracing_compilation
 
-        return (tracing_compilation, forwardprop._jvp_function_cache) if tracing_compilation.call_function else None
+        cache = forwardprop._jvp_function_cache
     except (ImportError, AttributeError):
-        return None
+        return None, None
+    return (tracing_compilation, cache) if hasattr(tracing_compilation, "call_function") else (None, None)
 
 
 def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Tensors], Any]:

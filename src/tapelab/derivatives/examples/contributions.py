@@ -137,18 +137,23 @@ def _built(use: Use, cotangents: tf.Tensor, batch: int) -> tf.Tensor:
         seen = tf.reshape(seen, [batch, -1, math.prod(taps), channels])
         cotangents = tf.reshape(cotangents, [batch, -1, channels, copies])
         return tf.reshape(tf.einsum("btkc,btcm->bkcm", seen, cotangents), [batch, -1])
-    if use.kind != SUM:
-        left, right = _factors(use, cotangents, batch)
-        return tf.reshape(tf.matmul(left, right, transpose_a=True), [batch, -1])
-    if use.op.type == "Mul":
-        cotangents *= tf.cast(use.met, cotangents.dtype)
-    if use.op.type == "Sub" and use.position == 1:
-        cotangents = -cotangents
-    shape = use.shape[1:] if len(use.shape) == cotangents.shape.rank else use.shape
-    cotangents = tf.reshape(cotangents, [batch, -1, *cotangents.shape[1:]])
-    missing = cotangents.shape.rank - len(shape)
-    summed = [axis for axis in range(1, cotangents.shape.rank) if axis < missing or shape[axis - missing] == 1]
-    return tf.reshape(tf.reduce_sum(cotangents, summed), [batch, -1])
+    if use.kind == SUM:
+        found = cotangents if use.is_offset else cotangents * tf.cast(use.met, cotangents.dtype)
+        return without_broadcast(use, found, [batch])
+    left, right = _factors(use, cotangents, batch)
+    return tf.reshape(tf.matmul(left, right, transpose_a=True), [batch, -1])
+
+
+def without_broadcast(use: Use, found: tf.Tensor, lead: Sequence[int]) -> tf.Tensor:
+    """Return what an elementwise use's source gets, (*lead, elements), of what its results get, (*lead, units).
+
+    That is their sum over what the source was broadcast to, or minus that where it is subtracted.
+    """
+    shape = use.shape[1:] if len(use.shape) == use.output.shape.rank else use.shape
+    found = tf.reshape(-found if use.is_subtracted else found, [*lead, -1, *use.output.shape[1:]])
+    missing = found.shape.rank - len(shape)
+    summed = [axis for axis in range(len(lead), found.shape.rank) if axis < missing or shape[axis - missing] == 1]
+    return tf.reshape(tf.reduce_sum(found, summed), [*lead, -1])
 
 
 def _in_place(use: Use, gradients: tf.Tensor) -> tf.Tensor:

@@ -164,11 +164,6 @@ class Sites:
             tensor = result
 
 
-def is_offset(use: Use) -> bool:
-    """Whether a use adds its source, and what it meets does not matter."""
-    return use.kind == SUM and use.op.type != "Mul"
-
-
 def units_of(use: Use) -> int:
     """How many units of a site a use has at each position."""
     if use.kind == SUM:
@@ -181,7 +176,7 @@ def is_plain(site: Site) -> bool:
     return all(
         units_of(use) == site.size
         and use.kind != SWAPPED
-        and (use.kind != SUM or (is_offset(use) and not (use.op.type == "Sub" and use.position == 1)))
+        and (use.kind != SUM or (use.is_offset and not use.is_subtracted))
         for _, use in site.uses
     )
 

@@ -87,7 +87,7 @@ def fits_whole(problem: Problem, uses: Uses) -> bool:
         size, form = problem.source_dtypes[index].size, form_of(own, uses.batch)
         for use in own:
             if use.kind != PRODUCT or form == BUILT:
-                if use.kind == SUM and use.op.type != "Mul":
+                if use.is_offset:
                     continue  # adds in place; its examples' gradients are no larger than the cotangents
                 return False
             output, met = math.prod(use.output.shape), math.prod(use.met.shape)
@@ -110,7 +110,7 @@ def chunk_within(problem: Problem, uses: Uses) -> int:
     for index, own in enumerate(uses.by_variable):
         size = problem.source_dtypes[index].size
         # What is added to a layer's result shares its memory, before and after, and its cotangents.
-        outputs = sum(math.prod(use.output.shape) for use in own if use.kind != SUM or use.op.type == "Mul")
+        outputs = sum(math.prod(use.output.shape) for use in own if not use.is_offset)
         kept += size * (outputs + problem.source_sizes[index])
         extra += size * 2 * outputs  # the cotangents, and those times the examples' factors
         for use in own:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from tapelab.derivatives.examples.custom_gradients import by_backward_pass
 from tapelab.derivatives.machinery.arguments.kept import refusal
 from tapelab.graphs.batch import FIXED, LOST, Examples
-from tapelab.graphs.operations import EFFECTS, with_fact
+from tapelab.graphs.operations import EFFECTS, known, with_fact
 from tapelab.graphs.program import captures, has_custom_gradient, place
 from tapelab.process.tensorflow import Tensors, tf
 
@@ -59,6 +59,15 @@ class Use(NamedTuple):
     met: tf.Tensor
     shape: tuple[int, ...]
     part: tuple[int, int] | None = None
+
+    @property
+    def is_offset(self) -> bool:
+        """Whether its variable is added or subtracted, and what it meets does not matter."""
+        return self.kind == SUM and self.op.type != "Mul"
+
+    @property
+    def is_subtracted(self) -> bool:
+        return self.op.type == "Sub" and self.position == 1
 
 
 class Uses:
@@ -251,10 +260,10 @@ def _sum(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
 
 
 def _product(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
-    first, second = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
-    if position != 1 or len(shape) != 2 or op.get_attr(first):
+    first, second = map(op.get_attr, known(op.type).transposed_by)
+    if position != 1 or len(shape) != 2 or first:
         return None
-    return Use(SWAPPED if op.get_attr(second) else PRODUCT, op, position, op.outputs[0], op.inputs[0], shape)
+    return Use(SWAPPED if second else PRODUCT, op, position, op.outputs[0], op.inputs[0], shape)
 
 
 def _convolution(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:

@@ -20,13 +20,12 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives import costs
-from tapelab.derivatives.examples.contributions import patches
+from tapelab.derivatives.examples.contributions import patches, without_broadcast
 from tapelab.derivatives.examples.source_sites import (
     Site,
     Sites,
     find_factors,
     inputs_of,
-    is_offset,
     is_plain,
     units_of,
 )
@@ -97,7 +96,7 @@ def _flat(gradient: tf.Tensor | None, like: tf.Tensor) -> tf.Tensor:
 
 def _moves(use: Use, sites: Sites) -> bool:
     """Whether what a use meets is moved by what enters at other sites, and matters."""
-    return not is_offset(use) and sites.varies(use.met)
+    return not use.is_offset and sites.varies(use.met)
 
 
 def _pairs_of(
@@ -239,7 +238,7 @@ def _general_blocks(pair: _Pair, batch: int, blocks: Blocks) -> None:
     for j, column in pair.columns.uses:
         built = _pulled(column, _met(column, batch), pair.second, pair.columns.size)
         moved = pair.jacobians.get(column.met.ref())
-        if moved is not None and not is_offset(column):
+        if moved is not None and not column.is_offset:
             built += _pulled(column, _spread_out(column, moved), pair.delta[tf.newaxis], pair.columns.size)
         for i, row in pair.rows.uses:
             if pair.rows is not pair.columns or i <= j:
@@ -248,7 +247,7 @@ def _general_blocks(pair: _Pair, batch: int, blocks: Blocks) -> None:
 
 def _met(use: Use, batch: int) -> tf.Tensor | None:
     """What a use meets, shape (batch, elements); None for an offset."""
-    if is_offset(use):
+    if use.is_offset:
         return None
     met = tf.broadcast_to(use.met, use.output.shape) if use.kind == SUM else use.met
     return tf.reshape(met, [batch, -1])
@@ -277,7 +276,7 @@ def _pulled(use: Use, met: tf.Tensor | None, cotangents: tf.Tensor, size: int) -
     lead = cotangents.shape[:-1]
     if use.kind == SUM:
         found = cotangents if met is None else cotangents * met
-        return _without_broadcast(use, found if _sign(use) > 0 else -found)
+        return without_broadcast(use, found, lead)
     left = _rows(use, met)
     right = tf.reshape(cotangents, [*lead, -1, units_of(use)])
     if use.kind == SWAPPED:
@@ -294,22 +293,7 @@ def _summed(use: Use, met: tf.Tensor | None, cotangents: tf.Tensor) -> tf.Tensor
     _, batch, columns = cotangents.shape
     if use.kind == SUM:
         found = tf.reduce_sum(cotangents, 1) if met is None else tf.einsum("ebn,be->en", cotangents, met)
-        found = _without_broadcast(use, tf.transpose(found if _sign(use) > 0 else -found))
-        return tf.transpose(found)
+        return tf.transpose(without_broadcast(use, tf.transpose(found), [columns]))
     by_position = tf.reshape(cotangents, [-1, units_of(use), batch, columns])
     found = tf.einsum("bti,tobn->oin" if use.kind == SWAPPED else "bti,tobn->ion", _rows(use, met), by_position)
     return tf.reshape(found, [-1, columns])
-
-
-def _sign(use: Use) -> int:
-    return -1 if use.op.type == "Sub" and use.position == 1 else 1
-
-
-def _without_broadcast(use: Use, found: tf.Tensor) -> tf.Tensor:
-    """Sum (..., units) over the units that an elementwise use's source was broadcast to: (..., elements)."""
-    output, lead = use.output.shape, found.shape[:-1]
-    shape = use.shape[1:] if len(use.shape) == output.rank else use.shape
-    found = tf.reshape(found, [*lead, -1, *output[1:]])
-    start, missing = len(lead), found.shape.rank - len(shape)
-    summed = [axis for axis in range(start, found.shape.rank) if axis < missing or shape[axis - missing] == 1]
-    return tf.reshape(tf.reduce_sum(found, summed), [*lead, -1])

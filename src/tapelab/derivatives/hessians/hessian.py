@@ -137,8 +137,10 @@ def require_second_order(problem: Problem) -> None:
     problem.require_right(Needs.SECOND)
 
 
-def note_given_gradients(problem: Problem) -> None:
-    """Note which gradients given by the function's author are differentiated, in place of what it computes."""
+def require_hessian(problem: Problem) -> None:
+    """Raise where there is no Hessian; note which gradients, given by the function's author, are differentiated."""
+    require_scalar(problem)
+    require_second_order(problem)
     if problem.facts.custom_places:
         places = ", ".join(problem.facts.custom_places)
         problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
@@ -165,7 +167,7 @@ class SecondOrderProduct(OnePass):
     def gains_from_xla(self, problem: Problem) -> bool:
         return not any(operation.startswith(self.slow) for operation in problem.facts.operations)
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         if self.packed:
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
@@ -191,9 +193,8 @@ class _HVP(SecondOrderProduct):
     slow = costs.SLOW_HVP
 
     def check(self, problem: Problem) -> None:
-        require_scalar(problem)
+        require_hessian(problem)
         super().check(problem)
-        note_given_gradients(problem)
 
     def product(self, problem: Problem, tensors: Tensors, vector: Tensors) -> list[tf.Tensor]:
         return hessian_products(problem, tensors)(vector)
@@ -215,9 +216,7 @@ class _Hessian(Recipe):
     name = "hessian"
 
     def plan(self, problem: Problem) -> _Surveyed:
-        require_scalar(problem)
-        require_second_order(problem)
-        note_given_gradients(problem)
+        require_hessian(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
         largest = max(problem.source_sizes)
@@ -302,9 +301,4 @@ class _Hessian(Recipe):
         return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:
-        if self.packed:
-            return outputs[0]
-        count = len(problem.source_names)
-        return problem.structured(
-            [problem.structured(outputs[start : start + count]) for start in range(0, count * count, count)]
-        )
+        return outputs[0] if self.packed else problem.structured(problem.structured_rows(outputs))

@@ -1,6 +1,6 @@
 """The Jacobian of each example of a batch, and the check that examples do not depend on each other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -118,19 +118,12 @@ class _BatchJacobian(JacobianRecipe):
         """Compute (batch, result's elements, source's elements) for each result and source, and shape them."""
         method = self._forward if plan.mode == "forward" else self._reverse
         recording, jacobians = method(problem, problem.source_shapes[0][0], tensors, chunk=plan.chunk, how=how)
-        flat = self._shaped(problem, jacobians)
+        flat = self.shaped(problem, jacobians, [shape[1:] for shape in problem.source_shapes])
         why = self._why_compared(problem)
         return flat if why is None else [*flat, coupling(problem, why, recording)]
 
     def may_refuse(self, problem: Problem) -> bool:
         return self._why_compared(problem) is not None
-
-    def _shaped(self, problem: Problem, jacobians: Sequence[Tensors]) -> list[tf.Tensor]:
-        return [
-            tf.reshape(jacobian, [*shape, *source[1:]])
-            for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
-            for source, jacobian in zip(problem.source_shapes, row, strict=True)
-        ]
 
     def _by_examples(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
@@ -148,7 +141,8 @@ class _BatchJacobian(JacobianRecipe):
 
         rows, columns = (per_example(sizes, batch) for sizes in (problem.output_sizes, problem.source_sizes))
         flat = map_rows(example, [tf.TensorSpec(pair) for pair in product(rows, columns)], batch, VECTORIZED)
-        return self._shaped(problem, [flat[i : i + len(specs)] for i in range(0, len(flat), len(specs))])
+        jacobians = [flat[i : i + len(specs)] for i in range(0, len(flat), len(specs))]
+        return self.shaped(problem, jacobians, [shape[1:] for shape in problem.source_shapes])
 
     def _reverse(
         self, problem: Problem, batch: int, tensors: Tensors, *, chunk: int | None, how: str

@@ -166,13 +166,21 @@ class JacobianRecipe(Recipe):
         """Return the derivative, a flat list of tensors."""
         raise NotImplementedError
 
+    def shaped(
+        self, problem: Problem, jacobians: Sequence[Tensors], shapes: Sequence[tuple[int, ...]]
+    ) -> list[tf.Tensor]:
+        """Return the Jacobian of each result by each source, of the result's shape and one of these for the source."""
+        return [
+            tf.reshape(jacobian, [*shape, *source])
+            for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
+            for source, jacobian in zip(shapes, row, strict=True)
+        ]
+
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         return row_ways(f"{plan.mode} mode, rows", partial(self.compute, problem, plan), plan.chunk)
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:
-        count = len(problem.source_names)
-        starts = range(0, count * len(problem.returned.names), count)
-        return problem.structured_outputs([problem.structured(outputs[start : start + count]) for start in starts])
+        return problem.structured_outputs(problem.structured_rows(outputs))
 
 
 class _Jacobian(JacobianRecipe):
@@ -185,11 +193,7 @@ class _Jacobian(JacobianRecipe):
 
     def compute(self, problem: Problem, plan: Plan, how: str, tensors: Tensors) -> list[tf.Tensor]:
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)
-        return [
-            tf.reshape(jacobian, [*shape, *source])
-            for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
-            for source, jacobian in zip(problem.source_shapes, row, strict=True)
-        ]
+        return self.shaped(problem, jacobians, problem.source_shapes)
 
     def _reverse(self, problem: Problem, chunk: int | None, how: str, tensors: Tensors) -> list[list[tf.Tensor]]:
         tape, sources, outputs = recorded(problem, tensors, persistent=True)

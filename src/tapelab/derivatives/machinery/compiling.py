@@ -52,7 +52,9 @@ class Compiler:
     def first_that_works(self, problem: Problem, plan: Plan, tensors: Tensors) -> tuple[Entry, list[tf.Tensor]]:
         """Return the entry of the first way that runs, which lacks what `Transform` knows, and its outputs."""
         ways = self._ways(problem, plan)
-        first_error, lacking, barred = None, None, False
+        errors: list[Exception] = []  # of what was expected to work
+        lacking: list[Exception] = []  # of these, why no way works: the first error may be that a rule is missing
+        barred = False
         given_up = [*problem.remarks] if problem.facts.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
@@ -64,14 +66,15 @@ class Compiler:
                 barred = barred or isinstance(error, _NotForATapeError)
                 # A plain graph where XLA's kernel is wrong, or a tape is open, is nothing to be warned of.
                 known = xla and self._compile == "auto" and isinstance(error, (_NotForATapeError, WrongKernelError))
-                if lacks_a_gradient(error):  # the reason why no way works; the first may be that a rule is missing
-                    lacking = lacking or error
-                first_error = first_error or (None if way.shortcut or known else error)
+                if lacks_a_gradient(error):
+                    lacking.append(error)
+                if not (way.shortcut or known):
+                    errors.append(error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
-            if first_error is not None or (self._compile == "auto" and not problem.facts.traceable):
+            if errors or (self._compile == "auto" and not problem.facts.traceable):
                 slower = describe_way(way.label, compiled)
-                reason = _first_line(first_error) if first_error else _UNTRACEABLE
+                reason = _first_line(errors[0]) if errors else _UNTRACEABLE
                 self._warnings.once(slower, f"is computed a slower way ({slower}), because: {reason}")
             plan = dataclasses.replace(
                 plan,
@@ -85,29 +88,30 @@ class Compiler:
             self._warn_of_doubts(problem)
             self._recipe.verify(problem, tensors, apart(problem, outputs)[1] if self._return_value else outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
-        told = problem.explained(lacking or first_error)
-        if self._compile in ("auto", "eager") or told is not (lacking or first_error):
+        why = (lacking or errors)[0]
+        told = problem.explained(why)
+        if self._compile in ("auto", "eager") or told is not why:
             raise told
         raise RuntimeError(
-            f'{problem.name} cannot be computed with compile="{self._compile}": {_first_line(first_error)}. '
+            f'{problem.name} cannot be computed with compile="{self._compile}": {_first_line(errors[0])}. '
             'Use compile="auto", which finds a way that works'
-        ) from first_error
+        ) from errors[0]
 
-    def _ways(self, problem: Problem, plan: Plan) -> list[tuple[Way, bool | None]]:
-        """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
+    def _ways(self, problem: Problem, plan: Plan) -> list[tuple[Way, bool]]:
+        """The ways to try, best first: pairs of a `Way` and whether XLA compiles it."""
         ways = self._recipe.ways(problem, plan)
         if self._return_value:
             ways = [way._replace(compute=partial(with_value, problem, way.compute)) for way in ways]
         *graph, eager = ways
         if self._compile == "eager":
-            return [(eager, None)]
+            return [(eager, False)]
         if self._compile == "xla":
             return [(way, True) for way in graph]
         plain = [(way, False) for way in graph if not way.shortcut]
         if self._compile == "graph" or not tf.executing_eagerly():
             return plain  # inside a graph, XLA's verdict would come too late: with the first run
         if not problem.facts.traceable:
-            return [(eager, None)]
+            return [(eager, False)]
         xla = [way for way in graph if way.shortcut]
         if plain and self._recipe.prefers_xla(problem, plan):
             xla.append(plain[0][0])  # of the ways that map rows, the vectorised one: only that gains from XLA
@@ -120,20 +124,24 @@ class Compiler:
                 "all, which TensorFlow keeps for ever"
             )
             xla = []
-        return [*[(way, True) for way in xla], *plain, (eager, None)]
+        return [*[(way, True) for way in xla], *plain, (eager, False)]
+
+    def _eagerly(self, problem: Problem, plan: Plan, way: Way, tensors: Tensors) -> tuple[Entry, list[tf.Tensor]]:
+        """Run a way outside any graph. Returns as `_try`."""
+
+        def run(tensors: Tensors) -> list[tf.Tensor]:
+            return way.compute(problem.apart(tensors))
+
+        undone = problem.changes and self._recipe.may_refuse(problem)
+        entry = Entry(problem, plan, self._undone_if_refused(problem, run, None) if undone else run)
+        return entry, entry.run(tensors)
 
     def _try(
-        self, problem: Problem, plan: Plan, way: Way, xla: bool | None, tensors: Tensors
+        self, problem: Problem, plan: Plan, way: Way, xla: bool, tensors: Tensors
     ) -> tuple[Entry, list[tf.Tensor]]:
         """Compile a way and run it. Returns the `Entry`, with the plan as it was, and the outputs."""
         if way.eager:
-
-            def run(tensors: Tensors) -> list[tf.Tensor]:
-                return way.compute(problem.apart(tensors))
-
-            if problem.changes and self._recipe.may_refuse(problem):
-                run = self._undone_if_refused(problem, run, None)
-            return Entry(problem, plan, run), run(tensors)
+            return self._eagerly(problem, plan, way, tensors)
         if problem.facts.loses_products:
             raise LookupError(f"{problem.name}: {ACCUMULATES}")
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
@@ -155,10 +163,8 @@ class Compiler:
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
-            if xla and problem.cure.accumulates:
-                raise WrongKernelError("TensorFlow loses there the way back through a tf.autodiff.ForwardAccumulator")
             if xla:
-                self._tell_of_faults(problem, concrete.graph)
+                self._leave_if_blind(problem, concrete.graph)
                 Compiler.all_programs += 1
                 self._programs += 1
             run = direct_call(concrete)
@@ -196,8 +202,10 @@ class Compiler:
 
         return undone
 
-    def _tell_of_faults(self, problem: Problem, graph: tf.Graph) -> None:
+    def _leave_if_blind(self, problem: Problem, graph: tf.Graph) -> None:
         """Leave XLA where TensorFlow may raise and XLA would not; who chose it is told in the plan, or warned."""
+        if problem.cure.accumulates:
+            raise WrongKernelError("TensorFlow loses there the way back through a tf.autodiff.ForwardAccumulator")
         found = (blind_to_faults(graph), problem.note), (problem.facts.unchecked_index, problem.doubts.append)
         for why, tell in found:
             if why and self._compile == "auto":
@@ -229,7 +237,7 @@ def _of_right_indices(name: str, run: Callable[[Tensors], Any]) -> Callable[[Ten
 
 
 @contextlib.contextmanager
-def _quiet(xla: bool | None) -> Iterator[None]:
+def _quiet(xla: bool) -> Iterator[None]:
     """Hold back what TensorFlow logs about operations that a way does not support: the caller is told in one line."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(process.quiet_logger("CRITICAL"))

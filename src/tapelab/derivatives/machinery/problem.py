@@ -37,9 +37,10 @@ _seen: ContextVar[list[tuple[list[tf.Tensor], list[tf.Tensor]]] | None] = Contex
 @contextlib.contextmanager
 def evaluations() -> Iterator[list[tuple[list[tf.Tensor], list[tf.Tensor]]]]:
     """Collect what `Problem.evaluate` does inside: pairs of the tensors that it was given and those it returned."""
-    token = _seen.set([])
+    seen: list[tuple[list[tf.Tensor], list[tf.Tensor]]] = []
+    token = _seen.set(seen)
     try:
-        yield _seen.get()
+        yield seen
     finally:
         _seen.reset(token)
 
@@ -49,12 +50,12 @@ class Returned:
     """What the function returned when it was observed.
 
     Attributes:
-        names, shapes, dtypes: lists, one entry for each tensor.
+        names, shapes, dtypes: lists, one entry for each tensor. Shapes are known once `Problem.probe` is through.
         connected: bool for each of them and each source: whether it depends on the source.
     """
 
     names: list[str]
-    shapes: list[tuple[int | None, ...]]
+    shapes: list[tuple[int, ...]]
     dtypes: list[tf.DType]
     connected: list[list[bool]]
 
@@ -130,7 +131,7 @@ class Problem:
         self._rest = rest
         self.source_names: list[str]
         self.source_description: Any
-        if sources.variables is None:
+        if taken is not None:
             self.source_description = taken
             label = f"argument {sources.positions[0]}" if sources.single else "argnums"
             self.source_names = names(taken, label)
@@ -138,7 +139,7 @@ class Problem:
         else:
             self.source_description = sources.description
             self.source_names = sources.names
-            own = sources.variables
+            own = sources.variables or []
         require_differentiable(name, self.source_names, own)
         self.source_shapes = [tuple(source.shape) for source in own]
         self.source_dtypes = [source.dtype for source in own]
@@ -220,6 +221,11 @@ class Problem:
         """Give a flat list, one entry for each source, the sources' structure."""
         return unflatten(self.source_description, iter(flat))
 
+    def structured_rows(self, flat: Sequence[Any]) -> list[Any]:
+        """Give a flat list, one entry for each source again and again, the sources' structure each time."""
+        count = len(self.source_names)
+        return [self.structured(flat[start : start + count]) for start in range(0, len(flat), count)]
+
     def structured_outputs(self, flat: Iterable[Any]) -> Any:
         """Give a flat list, one entry for each output, the outputs' structure."""
         return unflatten(self.output_description, iter(flat))
@@ -281,7 +287,7 @@ class Problem:
         except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
         self.facts = self._facts(graph, ends)
-        if any(None in shape for shape in self.returned.shapes):  # but it is known what it consists of
+        if not all(tensor.shape.is_fully_defined() for tensor in ends):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
 
@@ -322,7 +328,7 @@ class Problem:
             outputs = self.evaluate(tensors)
         self.returned = Returned(
             names=names(self.output_description, "the function's result"),
-            shapes=[tuple(output.shape) if output.shape.rank is not None else (None,) for output in outputs],
+            shapes=[tuple(output.shape) if output.shape.rank is not None else () for output in outputs],
             dtypes=[output.dtype for output in outputs],
             connected=[
                 [gradient is not None for gradient in tape.gradient(output, sources)]

@@ -75,7 +75,7 @@ class Recipe:
         """Return the nested tensors of a result that ``check_finite`` looks at."""
         return result
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
         if self.vector == "cotangents":
             return problem.output_description, problem.returned.shapes, problem.returned.dtypes, "function's results"

@@ -13,13 +13,13 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.operators.recipe import (
     GENERIC,
-    ONCE,
     TAYLOR,
     Coefficients,
     Operator,
     along_directions,
     note_if_zero,
     propagated,
+    require_for_tapes,
 )
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
@@ -68,7 +68,7 @@ class Taylor(Recipe):
     name = "taylor"
     vector = "tangents"
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         each = len(problem.source_names)
         count = min(max(math.ceil(problem.vector_size / each), 1), self.order)
         description = Container(list, (problem.source_description,) * count)
@@ -112,13 +112,10 @@ class Taylor(Recipe):
         return [*[o.v for o in outputs], *[part for parts in orders for part in parts]]
 
     def _nested(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
-        if not problem.repeatable:
-            raise ValueError(f"{problem.name}: {ONCE}")
+        require_for_tapes(problem)
         sources, rest, coefficients = self._split(problem, tensors)
         run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
         orders = along(run, sources, coefficients, needed=False)
-        if problem.custom_gradients:
-            problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
         return [*run(sources), *[part for parts in orders for part in parts]]
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:

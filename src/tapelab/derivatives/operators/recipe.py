@@ -32,7 +32,7 @@ from tapelab.process.tensorflow import Tensors, tf
 
 TAYLOR = "collapsed Taylor mode"
 GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
-ONCE = (
+_ONCE = (
     "the function draws random numbers or changes variables, and nested tapes evaluate it more than once. Take that "
     'out of it, or pass what it draws as an argument; Taylor mode (compile="auto") evaluates it once, where it has '
     "rules for all of it"
@@ -211,13 +211,9 @@ class Operator(Recipe):
         return self._checked(problem, tensors, self._chunks(problem, plan, LOOP, tensors, run))
 
     def _nested(self, problem: Problem, plan: Chunked, how: str, tensors: Tensors) -> list[tf.Tensor]:
-        if not problem.repeatable:
-            raise ValueError(f"{problem.name}: {ONCE}")
-
+        require_for_tapes(problem)
         run = partial(self.nested, problem, chunk=plan.chunk, how=how)
         results = self._chunks(problem, plan, EAGER if how == EAGER else LOOP, tensors, run)
-        if problem.custom_gradients:
-            problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
         return self._checked(problem, tensors, results)
 
     def _chunks(
@@ -305,6 +301,14 @@ def along_directions(
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
     rows = map_rows(row, specs * order, directions[0].shape[0], how, chunk)
     return values, [rows[start : start + len(values)] for start in range(0, len(rows), len(values))]
+
+
+def require_for_tapes(problem: Problem) -> None:
+    """Raise if nested tapes would change something several times; note whose gradients they differentiate."""
+    if not problem.repeatable:
+        raise ValueError(f"{problem.name}: {_ONCE}")
+    if problem.custom_gradients:
+        problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
 
 
 def note_if_zero(problem: Problem, outputs: Sequence[Val]) -> None:

@@ -61,7 +61,8 @@ class SecondOrder(Operator):
     ) -> list[tf.Tensor]:
         directions, drifts, weights = _parts(coefficients)
         count = directions[0].shape[0]
-        sums, slopes = None, []
+        sums: list[tf.Tensor] = []
+        slopes: list[list[tf.Tensor]] = []
         for start in range(0, max(count, 1), chunk):
             part = slice(start, min(start + chunk, count))
             algebra = Second(part.stop - start, None if weights is None else weights[part])
@@ -73,11 +74,11 @@ class SecondOrder(Operator):
             ]
             outputs = propagated(problem, vals, tensors, algebra, strict=strict, custom_gradients=self.custom_gradients)
             own, along = ([zeros_if_none(o.channels(2)[k], algebra.lanes[k], o.v) for o in outputs] for k in (1, 0))
-            sums = [c[0] for c in own] if sums is None else [a + c[0] for a, c in zip(sums, own, strict=True)]
+            sums = [a + c[0] for a, c in zip(sums, own, strict=True)] if start else [c[0] for c in own]
             slopes.append(along)
         note_if_zero(problem, outputs)
-        slopes = [tf.concat(parts, 0) for parts in zip(*slopes, strict=True)]
-        return self._results(problem, [o.v for o in outputs], sums, slopes)
+        joined = [tf.concat(parts, 0) for parts in zip(*slopes, strict=True)]
+        return self._results(problem, [o.v for o in outputs], sums, joined)
 
     def nested(
         self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, how: str
@@ -86,8 +87,8 @@ class SecondOrder(Operator):
         values, (slopes, bends) = along_directions(problem, tensors, directions, 2, chunk=chunk, how=how)
         ones = tf.ones(directions[0].shape[:1]) if weights is None else weights
         sums = [tf.tensordot(tf.cast(ones, bend.dtype), bend, 1) for bend in bends]
-        if drifts[0] is not None:
-            _, (drifted,) = along_directions(problem, tensors, [b[None] for b in drifts], 1, chunk=1, how=how)
+        if drift := [b[None] for b in drifts if b is not None]:
+            _, (drifted,) = along_directions(problem, tensors, drift, 1, chunk=1, how=how)
             sums = [total + part[0] for total, part in zip(sums, drifted, strict=True)]
         return self._results(problem, values, sums, slopes)
 
@@ -107,22 +108,19 @@ class SecondOrder(Operator):
         if not self.all_orders:
             return sums
         gradients = []
+        examples = [self.example(shape) for shape in problem.source_shapes]
         for value, slope in zip(values, slopes, strict=True):
             last = tf.transpose(slope, [*range(1, slope.shape.rank), 0])
-            start = 0
-            for shape, dtype in zip(problem.source_shapes, problem.source_dtypes, strict=True):
-                example = self.example(shape)
-                part = last[..., start : start + math.prod(example)]
+            parts = tf.split(last, list(map(math.prod, examples)), -1)
+            for part, example, dtype in zip(parts, examples, problem.source_dtypes, strict=True):
                 gradients.append(tf.cast(tf.reshape(part, [*value.shape, *example]), dtype))
-                start += math.prod(example)
         return [*values, *gradients, *sums]
 
     def structured(self, problem: Problem, outputs: Tensors) -> Any:
         if not self.all_orders:
             return problem.structured_outputs(outputs)
-        count, each = len(problem.returned.names), len(problem.source_names)
-        gradients = outputs[count:-count]
-        rows = [problem.structured(gradients[i * each : (i + 1) * each]) for i in range(count)]
+        count = len(problem.returned.names)
+        rows = problem.structured_rows(outputs[count:-count])
         return tuple(map(problem.structured_outputs, (outputs[:count], rows, outputs[-count:])))
 
 
@@ -225,10 +223,11 @@ class Sampled(SecondOrder):
         return found, tf.fill([self._samples], tf.constant(1 / self._samples, tf.float64)), None
 
 
-def _parts(coefficients: Coefficients) -> tuple[Coefficients, Coefficients, tf.Tensor | None]:
+def _parts(coefficients: Coefficients) -> tuple[list[tf.Tensor], Coefficients, tf.Tensor | None]:
     """Undo `SecondOrder.coefficients`: directions and drifts for each source, and weights."""
     size = len(coefficients) // 2
-    return coefficients[:size], coefficients[size : 2 * size], coefficients[-1]
+    directions = [direction for direction in coefficients[:size] if direction is not None]  # none of them is
+    return directions, coefficients[size : 2 * size], coefficients[-1]
 
 
 def _read(value: Any, x: tf.Tensor) -> tf.Tensor:

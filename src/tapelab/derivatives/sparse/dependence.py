@@ -19,6 +19,10 @@ Room = Callable[[float], None]  # raises MemoryLimitError if a matrix of so many
 _BYTES = 16  # of an entry: while it is sorted, its index is there twice, with its place
 
 
+class NoRule(Exception):
+    """An operation for which nothing better is known than that all of it depends on all of its inputs."""
+
+
 @dataclass(frozen=True)
 class Dependence:
     """What is known of a tensor.
@@ -40,12 +44,20 @@ class Dependence:
         return self.matrix is not None or any(item is not None and item.depends for item in self.items or ())
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape, where it has to be known."""
+        return known_shape(self.shape)
+
+    @property
     def size(self) -> int:
-        return math.prod(self.shape)
+        return math.prod(self.sizes)
 
 
-class NoRule(Exception):
-    """An operation for which nothing better is known than that all of it depends on all of its inputs."""
+def known_shape(shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return a shape that a rule needs; raises `NoRule` if it is not known."""
+    if shape is None:
+        raise NoRule("a shape is not known in a graph")
+    return shape
 
 
 def room_for(name: str, limit: float) -> Room:

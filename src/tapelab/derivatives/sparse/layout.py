@@ -70,7 +70,7 @@ class Layout:
             rows, columns = self.rows[part] - edges[0][i], self.columns[part] - edges[1][j]
             self.blocks.append(Block((heights[i], widths[j]), rows, columns, dtypes[j]))
             start += count
-        self._sparse_tensors = [None] * len(self.blocks)
+        self._where: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
     def values(self, products: Tensors) -> list[tf.Tensor]:
         """Read the entries from products with all colours.
@@ -97,11 +97,11 @@ class Layout:
         return [make(index, block, part) for index, (block, part) in enumerate(zip(self.blocks, values, strict=True))]
 
     def _sparse_tensor(self, index: int, block: Block, values: tf.Tensor) -> tf.SparseTensor:
-        if self._sparse_tensors[index] is None:
+        if index not in self._where:
             with tf.init_scope():
                 where = tf.constant(np.stack([block.rows, block.columns], axis=1))
-                self._sparse_tensors[index] = where, tf.constant(block.shape, tf.int64)
-        where, shape = self._sparse_tensors[index]
+                self._where[index] = where, tf.constant(block.shape, tf.int64)
+        where, shape = self._where[index]
         return tf.SparseTensor(where, values, shape)
 
 

@@ -35,9 +35,9 @@ def _reserve(step: Step) -> list[Dependence]:
 
 def _from_tensor(step: Step) -> list[Dependence]:
     one = step.known[0]
-    rows = numbers(one.shape)
+    rows = numbers(one.sizes)
     return _list(
-        Dependence(one.shape[1:], None if one.matrix is None else take(one.matrix, row, step.room)) for row in rows
+        Dependence(one.sizes[1:], None if one.matrix is None else take(one.matrix, row, step.room)) for row in rows
     )
 
 
@@ -61,7 +61,7 @@ def _pop(step: Step) -> list[Dependence]:
 
 
 def _stack(step: Step) -> list[Dependence]:
-    shape = step.shapes[0]
+    shape = step.out
     size = int(np.prod(shape[1:]))
     matrices = [None if item is None else item.matrix for item in _items(step)]
     if not any(matrix is not None for matrix in matrices):

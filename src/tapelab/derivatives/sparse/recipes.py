@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from tapelab.derivatives import costs
+from tapelab.derivatives.examples.independence import tolerance_of
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
-from tapelab.derivatives.hessians.hessian import hessian_products, note_given_gradients, require_second_order
-from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of, require_scalar
+from tapelab.derivatives.hessians.hessian import hessian_products, require_hessian
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
@@ -31,7 +32,6 @@ from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
-from ml_dtypes import finfo
 from scipy import sparse
 
 Product = Callable[[Tensors], list[tf.Tensor]]
@@ -177,11 +177,10 @@ class _Sparse(Recipe):
         terms = values * vector[columns]
         own = tf.math.unsorted_segment_sum(terms, rows, height)
         sizes = tf.math.unsorted_segment_sum(tf.abs(terms), rows, height)
-        dtypes = {*problem.source_dtypes, *problem.returned.dtypes}
-        rounding = max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes)
+        tolerance = tolerance_of(problem)
         finite = tf.math.is_finite(product) & tf.math.is_finite(own)  # NaN says nothing
         largest = tf.reduce_max(tf.where(finite, tf.maximum(sizes, tf.abs(product)), 0.0))
-        wrong = finite & (tf.abs(product - own) > rounding**0.5 * sizes + 100 * rounding * largest)
+        wrong = finite & (tf.abs(product - own) > tolerance * sizes + 100 * tolerance**2 * largest)
         message = (
             f"{problem.name}: the sparse matrix differs from a random {self.compared}, so the pattern leaves out an "
             "entry, or the derivative that a custom gradient gives is not symmetric. Use jacobian or hessian; with "
@@ -204,11 +203,7 @@ class _Sparse(Recipe):
 
     def result(self, problem: Problem, outputs: Tensors) -> Any:
         matrices = problem.layout.matrices(outputs, self.format)
-        if self.packed:
-            return matrices[0]
-        count = len(problem.source_names)
-        starts = range(0, len(matrices), count)
-        return self.structured(problem, [problem.structured(matrices[start : start + count]) for start in starts])
+        return matrices[0] if self.packed else self.structured(problem, problem.structured_rows(matrices))
 
     def numbers(self, result: Any) -> Any:
         return tf.nest.map_structure(
@@ -254,9 +249,7 @@ class SparseHessian(_Sparse):
     streams = 5
 
     def require(self, problem: Problem) -> None:
-        require_scalar(problem)
-        require_second_order(problem)
-        note_given_gradients(problem)
+        require_hessian(problem)
         super().require(problem)
 
     def heights(self, problem: Problem) -> Sequence[int]:

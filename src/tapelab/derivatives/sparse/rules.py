@@ -11,13 +11,14 @@ from tapelab.derivatives.sparse.dependence import (
     Room,
     applied,
     grouped,
+    known_shape,
     numbers,
     pairs,
     take,
     union,
 )
 from tapelab.graphs.operations import known, of_family
-from tapelab.graphs.operations.operation import BLOCK, ELEMENTWISE, MOVING, REDUCING, SCANNING
+from tapelab.graphs.operations.operation import BLOCK, ELEMENTWISE, MOVING, REDUCING, SCANNING, SCATTERING
 from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
@@ -34,13 +35,13 @@ class Step:
     Attributes:
         op: it.
         known: what is known of its inputs; the shapes of those that depend on sources are known.
-        shapes: of its outputs.
+        shapes: of its outputs, None where one is not known.
         room: says whether a matrix is too large.
     """
 
     op: tf.Operation
     known: list[Dependence]
-    shapes: list[tuple[int, ...]]
+    shapes: list[tuple[int, ...] | None]
     room: Room
 
     @property
@@ -48,24 +49,26 @@ class Step:
         """The numbers of the inputs that depend on sources."""
         return [index for index, one in enumerate(self.known) if one.matrix is not None]
 
-    def constant(self, index: int) -> np.ndarray | np.generic:
-        """The value of an input, if it is always the same; the last one is -1."""
-        if self.known[index].value is None:
-            raise NoRule("where it puts elements depends on values")
-        return self.known[index].value.numpy()
+    @property
+    def out(self) -> tuple[int, ...]:
+        """The shape of the first output, where it has to be known."""
+        return known_shape(self.shapes[0])
 
-    def spread(self, index: int, positions: np.ndarray, shape: tuple[int, ...]) -> Matrix:
-        """The rows of an input, at these positions, broadcast to a shape."""
-        return take(self.known[index].matrix, np.broadcast_to(positions, shape), self.room)
+    def constant(self, index: int) -> np.ndarray:
+        """The value of an input, if it is always the same; the last one is -1."""
+        value = self.known[index].value
+        if value is None:
+            raise NoRule("where it puts elements depends on values")
+        return np.asarray(value.numpy())
 
 
 def _elementwise(step: Step) -> list[Matrix]:
-    op, shape = step.op, step.shapes[0]
+    op, shape = step.op, step.out
     parts = []
     for index in step.moving:
         if index in known(op.type).flat_in:
             continue
-        own = step.known[index].shape
+        own = step.known[index].sizes
         positions = numbers(own)
         if op.type == "BiasAdd" and index == 1 and op.get_attr("data_format") == b"NCHW":
             positions = positions.reshape([-1, *[1] * (len(shape) - 2)])
@@ -77,7 +80,7 @@ def _elementwise(step: Step) -> list[Matrix]:
     return [union(parts) if parts else None]
 
 
-def _kept(step: Step, index: int) -> np.ndarray | np.generic | None:
+def _kept(step: Step, index: int) -> np.ndarray | None:
     """Where an input of an elementwise operation counts, if constants say so; None for everywhere."""
     kind, known = step.op.type, step.known
     if kind in ("Mul", "MulNoNan"):
@@ -86,7 +89,7 @@ def _kept(step: Step, index: int) -> np.ndarray | np.generic | None:
     if kind in ("SelectV2", "Select") and known[0].value is not None:
         chosen = known[0].value.numpy()
         if kind == "Select" and chosen.ndim == 1:  # of whole rows
-            chosen = chosen.reshape([-1, *[1] * (len(step.shapes[0]) - 1)])
+            chosen = chosen.reshape([-1, *[1] * (len(step.out) - 1)])
         return chosen if index == 1 else ~chosen
     return None
 
@@ -96,11 +99,11 @@ def _moved(step: Step) -> list[Matrix]:
     inputs, blocks, start = [], [], 1
     for tensor, one in zip(step.op.inputs, step.known, strict=True):
         if one.matrix is not None:
-            inputs.append(numbers(one.shape, start).astype(np.float64))
+            inputs.append(numbers(one.sizes, start).astype(np.float64))
             start += one.size
             blocks.append(one.matrix)
         elif tensor.dtype.is_floating or tensor.dtype.is_complex:
-            inputs.append(np.zeros(one.shape))
+            inputs.append(np.zeros(one.sizes))
         elif one.value is None:
             raise NoRule("where it puts elements depends on values")
         else:
@@ -113,7 +116,7 @@ def _moved(step: Step) -> list[Matrix]:
 
 def _unmirrored(step: Step) -> list[Matrix]:
     """The gradient of mirroring at the edges: each element comes back to where mirroring takes it from."""
-    positions = numbers(step.shapes[0]).astype(np.float64)
+    positions = numbers(step.out).astype(np.float64)
     with tf.init_scope(), tf.device("CPU:0"):
         padding = tf.constant(step.constant(1))
         there = tf.raw_ops.MirrorPad(input=positions, paddings=padding, mode=step.op.get_attr("mode")).numpy()
@@ -127,34 +130,34 @@ def _gathered(step: Step) -> list[Matrix]:
     axis = batch = 0 if op.type == "Gather" else op.get_attr("batch_dims")
     if op.type == "GatherV2":
         axis = int(step.constant(2))
-    shape = step.known[0].shape
-    axis, batch = axis % len(shape), batch % (len(step.known[1].shape) + 1)
+    shape = step.known[0].sizes
+    axis, batch = axis % len(shape), batch % (len(step.known[1].sizes) + 1)
     if step.known[1].value is not None:
         where = step.known[1].value
         with tf.init_scope(), tf.device("CPU:0"):
             found = tf.gather(tf.constant(numbers(shape)), where, axis=axis, batch_dims=batch)
         return [take(step.known[0].matrix, found.numpy(), step.room)]
     groups = numbers(shape[:axis] + shape[axis + 1 :])
-    inner = [1] * (len(step.known[1].shape) - batch)
+    inner = [1] * (len(step.known[1].sizes) - batch)
     return _by_groups(
         step,
         0,
         np.broadcast_to(np.expand_dims(groups, axis), shape),
-        np.broadcast_to(groups.reshape([*shape[:axis], *inner, *shape[axis + 1 :]]), step.shapes[0]),
+        np.broadcast_to(groups.reshape([*shape[:axis], *inner, *shape[axis + 1 :]]), step.out),
     )
 
 
 def _gathered_elements(step: Step) -> list[Matrix]:
     """Slices of a table, each by several numbers."""
-    shape = step.known[0].shape
-    depth = step.known[1].shape[-1]
+    shape = step.known[0].sizes
+    depth = step.known[1].sizes[-1]
     inner = shape[depth:]
     if step.known[1].value is not None:
         first = _flat_numbers(step.constant(1), shape[:depth])
         positions = first[..., None] * math.prod(inner) + np.arange(math.prod(inner))
         return [take(step.known[0].matrix, positions, step.room)]
     groups = numbers(inner)
-    return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.shapes[0]))
+    return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.out))
 
 
 def _flat_numbers(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -168,14 +171,14 @@ def _by_groups(step: Step, index: int, inputs: np.ndarray, outputs: np.ndarray) 
 
 
 def _reduced(step: Step) -> list[Matrix]:
-    shape = step.known[0].shape
+    shape = step.known[0].sizes
     gone = {int(axis) % max(len(shape), 1) for axis in np.ravel(step.constant(1))}
     kept = numbers([1 if axis in gone else size for axis, size in enumerate(shape)])
     return _by_groups(step, 0, np.broadcast_to(kept, shape), np.arange(kept.size))
 
 
 def _scanned(step: Step) -> list[Matrix]:
-    op, shape = step.op, step.known[0].shape
+    op, shape = step.op, step.known[0].sizes
     axis = int(step.constant(1)) % len(shape)
     step.room(math.prod(shape) * shape[axis] / 2)
     lines = np.moveaxis(numbers(shape), axis, -1).reshape(-1, shape[axis])
@@ -188,14 +191,14 @@ def _scanned(step: Step) -> list[Matrix]:
 def _in_blocks(step: Step) -> list[Matrix]:
     """All of a result's block on all of the input's."""
     axes = known(step.op.type).axes
-    return [_blocks(step, shape, dict.fromkeys(step.moving, axes)) for shape in step.shapes]
+    return [_blocks(step, known_shape(shape), dict.fromkeys(step.moving, axes)) for shape in step.shapes]
 
 
 def _blocks(step: Step, shape: tuple[int, ...], axes: Mapping[int, int]) -> sparse.csr_array:
     parts = []
-    batch = np.broadcast_shapes(*(step.known[i].shape[: len(step.known[i].shape) - n] for i, n in axes.items()))
+    batch = np.broadcast_shapes(*(step.known[i].sizes[: len(step.known[i].sizes) - n] for i, n in axes.items()))
     for index, count in axes.items():
-        own = step.known[index].shape
+        own = step.known[index].sizes
         groups = numbers(own[: len(own) - count])
         spread = np.broadcast_to(groups, batch)
         outputs = np.broadcast_to(spread.reshape([*batch, *[1] * (len(shape) - len(batch))]), shape)
@@ -207,8 +210,8 @@ def _blocks(step: Step, shape: tuple[int, ...], axes: Mapping[int, int]) -> spar
 def _solved(step: Step) -> list[Matrix]:
     """A matrix's inverse times columns: each result depends on the matrix, and on its own column."""
     if step.moving != [1]:
-        return [_blocks(step, step.shapes[0], dict.fromkeys(step.moving, 2))]
-    shape, own = step.shapes[0], step.known[1].shape
+        return [_blocks(step, step.out, dict.fromkeys(step.moving, 2))]
+    shape, own = step.out, step.known[1].sizes
     columns = numbers([*own[:-2], 1, own[-1]])
     return _by_groups(step, 1, np.broadcast_to(columns, own), np.broadcast_to(columns, shape))
 
@@ -217,12 +220,12 @@ def _segments(step: Step) -> list[Matrix]:
     """Sums over rows with one number. Without the numbers, each of the result depends on all rows."""
     if step.moving != [0]:
         raise NoRule("the numbers of segments depend on values")
-    axes = len(step.known[1].shape)
-    shape, count = step.known[0].shape, step.shapes[0][0]
+    axes = len(step.known[1].sizes)
+    shape, count = step.known[0].sizes, step.out[0]
     inner = math.prod(shape[axes:])
     if step.known[1].value is None:
         groups = numbers(shape[axes:])
-        return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.shapes[0]))
+        return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.out))
     return [_scattered(step, 0, np.ravel(step.constant(1)), count, inner)]
 
 
@@ -239,21 +242,22 @@ def _placed(step: Step) -> list[Matrix]:
     """ScatterNd, and changes of a tensor at places: each of the result on what was there, and on what comes there."""
     first = 0 if step.op.type.startswith("Tensor") else -1
     places, updates = first + 1, first + 2
-    shape = step.shapes[0]
+    shape = step.out
     parts = [step.known[0].matrix] if first == 0 and step.known[0].matrix is not None else []
     if step.known[updates].matrix is not None:
-        depth = step.known[places].shape[-1]
+        depth = step.known[places].sizes[-1]
         inner = shape[depth:]
         if step.known[places].value is not None:
             rows = np.ravel(_flat_numbers(step.constant(places), shape[:depth]))
             parts.append(_scattered(step, updates, rows, math.prod(shape[:depth]), math.prod(inner)))
         else:
             groups = numbers(inner)
-            own = step.known[updates].shape
+            own = step.known[updates].sizes
             parts += _by_groups(step, updates, np.broadcast_to(groups, own), np.broadcast_to(groups, shape))
     return [union(parts)]
 
 
+_SCATTERING = of_family(SCATTERING)
 RULES: dict[str, Callable[[Step], list[Matrix]]] = {
     **dict.fromkeys(of_family(ELEMENTWISE), _elementwise),
     **dict.fromkeys(of_family(MOVING) - {"ParallelDynamicStitch"}, _moved),  # with an index twice, any value may win
@@ -261,17 +265,8 @@ RULES: dict[str, Callable[[Step], list[Matrix]]] = {
     **dict.fromkeys(of_family(SCANNING), _scanned),
     **dict.fromkeys(of_family(BLOCK), _in_blocks),
     **dict.fromkeys(["MatrixSolve", "MatrixTriangularSolve"], _solved),
-    **dict.fromkeys(
-        [
-            f"{start}{kind}"
-            for start in ("Segment", "UnsortedSegment")
-            for kind in ("Max", "Mean", "Min", "Prod", "Sum")
-        ],
-        _segments,
-    ),
-    **dict.fromkeys(
-        ["ScatterNd", *[f"TensorScatter{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")]], _placed
-    ),
+    **dict.fromkeys([kind for kind in _SCATTERING if "Segment" in kind], _segments),
+    **dict.fromkeys([kind for kind in _SCATTERING if "Scatter" in kind], _placed),
     "MirrorPadGrad": _unmirrored,
     **dict.fromkeys(["Gather", "GatherV2", "ResourceGather"], _gathered),
     **dict.fromkeys(["GatherNd", "ResourceGatherNd"], _gathered_elements),

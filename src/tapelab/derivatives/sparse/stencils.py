@@ -92,7 +92,7 @@ def _require_channels_last(op: tf.Operation) -> None:
 
 def _filters(step: Step, index: int) -> tuple[np.ndarray | None, list[int], int]:
     """Which taps of a filter count, (taps, channels of a group, result's channels), None for all; and its window."""
-    *taps, per_group, outputs = step.known[index].shape
+    *taps, per_group, outputs = step.known[index].sizes
     if step.op.type.startswith("Depthwise"):
         per_group, outputs = 1, per_group * outputs
     value = step.known[index].value
@@ -102,13 +102,13 @@ def _filters(step: Step, index: int) -> tuple[np.ndarray | None, list[int], int]
 
 def _convolution(step: Step) -> list[Matrix]:
     _require_channels_last(step.op)
-    shape, parts = step.shapes[0], []
+    shape, parts = step.out, []
     if step.known[0].matrix is not None:
         used, taps, per_group = _filters(step, 1)
-        factors = _factors(step.op, step.known[0].shape, shape, taps, per_group, used)
+        factors = _factors(step.op, step.known[0].sizes, shape, taps, per_group, used)
         parts.append(_forward(step.known[0].matrix, factors, step.room))
     if step.known[1].matrix is not None:
-        *_, channels, outputs = step.known[1].shape
+        *_, channels, outputs = step.known[1].sizes
         count = channels * outputs if step.op.type.startswith("Depthwise") else outputs
         filters = np.arange(step.known[1].size) % count  # the result's channel that each number of the filter is for
         spread = np.broadcast_to(np.arange(count), shape)
@@ -122,14 +122,14 @@ def _transposed(step: Step) -> list[Matrix]:
     if step.moving != [2]:
         raise NoRule("its filter depends on the sources")
     used, taps, per_group = _filters(step, 1)
-    factors = _factors(step.op, step.shapes[0], step.known[2].shape, taps, per_group, used)
+    factors = _factors(step.op, step.out, step.known[2].sizes, taps, per_group, used)
     return [_back(step.known[2].matrix, factors, step.room)]
 
 
 def _pooled(step: Step) -> list[Matrix]:
     _require_channels_last(step.op)
     taps = step.op.get_attr("ksize")[1:-1]
-    factors = _factors(step.op, step.known[0].shape, step.shapes[0], taps, 1, None)
+    factors = _factors(step.op, step.known[0].sizes, step.out, taps, 1, None)
     return [_forward(step.known[0].matrix, factors, step.room)]
 
 
@@ -140,7 +140,7 @@ def _pooled_back(step: Step) -> list[Matrix]:
     if last not in step.moving:
         return [None]
     taps = step.op.get_attr("ksize")[1:-1]
-    factors = _factors(step.op, step.shapes[0], step.known[last].shape, taps, 1, None)
+    factors = _factors(step.op, step.out, step.known[last].sizes, taps, 1, None)
     return [_back(step.known[last].matrix, factors, step.room)]
 
 

@@ -171,23 +171,23 @@ class Dependences(Walk[Dependence]):
 
 def _either(ones: Iterable[Dependence | None], room: Room) -> Dependence:
     """What is known of a tensor that is one of two, or the sum of several."""
-    ones = [one for one in ones if one is not None]
-    first = ones[0]
-    if all(one is first for one in ones):
+    there = [one for one in ones if one is not None]
+    first = there[0]
+    if all(one is first for one in there):
         return first
-    if any(one.items is not None for one in ones):
-        lists = [one.items for one in ones if one.items]  # an empty box is no box
-        hidden = any(one.items is None and one.depends for one in ones)
+    if any(one.items is not None for one in there):
+        lists = [one.items for one in there if one.items]  # an empty box is no box
+        hidden = any(one.items is None and one.depends for one in there)
         if not hidden and all(len(items) == len(lists[0]) for items in lists):
             merged = [
                 _either(parts, room) if any(part is not None for part in parts) else None
                 for parts in zip(*lists, strict=True)
             ]
             return Dependence((), items=tuple(merged))
-        return everything(ones, None, room)
-    if any(one.shape != first.shape or one.shape is None for one in ones):
-        return everything(ones, None, room)
-    matrices = [one.matrix for one in ones if one.matrix is not None]
+        return everything(there, None, room)
+    if any(one.shape != first.shape or one.shape is None for one in there):
+        return everything(there, None, room)
+    matrices = [one.matrix for one in there if one.matrix is not None]
     return Dependence(first.shape, union(matrices) if matrices else None)
 
 
@@ -208,7 +208,7 @@ def _shapes(op: tf.Operation, known: list[Dependence]) -> list[tuple[int, ...] |
         return shapes
     try:
         if op.type.startswith("Segment") and known[1].value is not None:
-            return [(int(known[1].value.numpy().max(initial=-1)) + 1, *known[0].shape[1:])]
+            return [(int(known[1].value.numpy().max(initial=-1)) + 1, *known[0].sizes[1:])]
         with tf.Graph().as_default():
             inputs = [
                 tf.compat.v1.placeholder(tensor.dtype, one.shape)

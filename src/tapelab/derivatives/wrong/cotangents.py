@@ -1,7 +1,8 @@
-"""What our gradients do with cotangents: undo broadcasting, tell of a lost number, and whether they are complex."""
+"""What our gradients do with cotangents: undo broadcasting, and tell zeros, lost numbers and complex ones."""
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from tapelab.process.tensorflow import tf
 
@@ -20,6 +21,14 @@ def sum_to(gradient: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.reduce_sum(gradient, sorted(set(axes))), shape)
 
 
+def is_zero(cotangent: tf.Tensor) -> bool:
+    """Whether a cotangent stands, in a graph, for that of an output that nothing depends on."""
+    if not tf.is_symbolic_tensor(cotangent):
+        return False
+    value = tf.get_static_value(cotangent) if cotangent.op.type == "Const" else None
+    return cotangent.op.type == "ZerosLike" or (value is not None and not value.any())
+
+
 def lost_at_infinity(gradient: tf.Tensor, root: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     """Return a root's gradient, NaN where the root is infinite.
 
@@ -30,7 +39,14 @@ def lost_at_infinity(gradient: tf.Tensor, root: tf.Tensor, upstream: tf.Tensor) 
     return tf.where(tf.math.is_inf(tf.math.real(root)), lost, gradient)
 
 
-def of_complex(gradient: Callable) -> Callable:
-    """Have a gradient used for complex numbers only."""
-    gradient.applies = lambda op, *upstreams: any(each.dtype.is_complex for each in upstreams if each is not None)
-    return gradient
+def used_where(applies: Callable[..., bool]) -> Callable[[Any], Any]:
+    """Have a gradient used only where this holds, of its own arguments: the operation and the cotangents."""
+
+    def limited(gradient: Any) -> Any:
+        gradient.applies = applies
+        return gradient
+
+    return limited
+
+
+of_complex = used_where(lambda op, *upstreams: any(each.dtype.is_complex for each in upstreams if each is not None))

@@ -21,8 +21,9 @@ for _family in FAMILIES:
     GRADIENTS |= getattr(_family, "GRADIENTS", {})
     WIDER |= getattr(_family, "WIDER", {})
     FUNCTIONS += getattr(_family, "FUNCTIONS", [])
-_traced = weakref.WeakKeyDictionary()  # concrete function → the replacements whose originals are in its graph
-_applied = contextvars.ContextVar("the cure that is applied in this context", default=None)
+# Of concrete functions, the replacements whose originals are in the graph.
+_traced: weakref.WeakKeyDictionary[Any, list[Replacement]] = weakref.WeakKeyDictionary()
+_applied: contextvars.ContextVar["Cure | None"] = contextvars.ContextVar("the cure of this context", default=None)
 
 
 class Cure:
@@ -35,7 +36,7 @@ class Cure:
         accumulates: whether the function opens a `tf.autodiff.ForwardAccumulator`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.left: dict[Replacement, list[str]] = {}
         self._functions: list[Callable] = []  # of ours, those that were called
         self.operations: set[str] = set()
@@ -71,8 +72,11 @@ class Cure:
             yield
             return
         function, concrete = private.function_classes()
-        places = [(function, "__call__", self._call), (concrete, "__call__", self._call_concrete)]
-        places.append((tf.autodiff.ForwardAccumulator, "__enter__", self._accumulate))
+        places: list[tuple[Any, str, Callable[..., Any]]] = [
+            (function, "__call__", self._call),
+            (concrete, "__call__", self._call_concrete),
+            (tf.autodiff.ForwardAccumulator, "__enter__", self._accumulate),
+        ]
         for replacement in FUNCTIONS:
             own = self._noting(replacement.function)
             places += [(owner, replacement.name, own) for owner in replacement.owners()]

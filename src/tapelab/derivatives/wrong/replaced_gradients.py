@@ -18,8 +18,8 @@ from tapelab import process
 from tapelab.derivatives import private
 from tapelab.process.tensorflow import tf
 
-_twins = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin
-_forward_mode = {}  # "cache": of the products with tangents that an accumulator traced within a block
+_twins: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin
+_forward_mode: dict[str, Any] = {}  # "cache": of the products with tangents that an accumulator traced within a block
 
 
 class _Block(NamedTuple):
@@ -38,7 +38,7 @@ class _Block(NamedTuple):
     kept: bool
 
 
-_block = contextvars.ContextVar("the innermost block of this context")
+_block: contextvars.ContextVar[_Block] = contextvars.ContextVar("the innermost block of this context")
 
 
 def plain(kind: str) -> Callable:
@@ -88,14 +88,15 @@ def replaced(
 @functools.cache
 def _places() -> list[tuple[Any, str, Callable[..., Any]]]:
     """What is replaced in TensorFlow: triples of its owner, its name and ours."""
-    registry, functions = private.gradient_registry(), private.classes_with_backward_functions()
+    registry, (concrete, rewriting) = private.gradient_registry(), private.classes_with_backward_functions()
     if registry is None:
         return []
-    places = [(type(registry), "lookup", _lookup)]
-    if functions is not None:
-        places += [(functions[0], "_call_flat", _call_flat), (functions[1], "forward_backward", _forward_backward)]
-    if (forward_mode := private.forward_mode_cache()) is not None:
-        places.append((forward_mode[0], "call_function", _call_function))
+    places: list[tuple[Any, str, Callable[..., Any]]] = [(type(registry), "lookup", _lookup)]
+    if concrete is not None:
+        places += [(concrete, "_call_flat", _call_flat), (rewriting, "forward_backward", _forward_backward)]
+    module, _ = private.forward_mode_cache()
+    if module is not None:
+        places.append((module, "call_function", _call_function))
     return places
 
 
@@ -134,7 +135,7 @@ def _call_function(args: Any = None, kwargs: Any = None, tracing_options: Any = 
     module, cache = private.forward_mode_cache()
     if getattr(tracing_options, "function_cache", None) is cache:
         tracing_options = copy.copy(tracing_options)
-        tracing_options.function_cache = _forward_mode.setdefault("cache", type(cache)())
+        tracing_options.function_cache = _forward_mode.setdefault("cache", type(tracing_options.function_cache)())
     return process.original(module, "call_function")(args, kwargs, tracing_options)
 
 

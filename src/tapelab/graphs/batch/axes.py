@@ -39,10 +39,10 @@ def _elementwise(step: Step) -> Axes | None:
     if op.type == "Select" and step.shape(0) != out:
         return None
     if step.in_rows:
-        same = all(step.axes[i] == ROWS and step.shape(i) == out for i in step.moving)
+        same = all(axis == ROWS and step.shape(i) == out for i, axis in step.along.items())
         return [ROWS] if same else None
-    places = {step.axes[i] + len(out) - len(step.shape(i)) for i in step.moving}
-    sizes = {step.shape(i)[step.axes[i]] for i in step.moving}
+    places = {axis + len(out) - len(step.shape(i)) for i, axis in step.along.items()}
+    sizes = {step.shape(i)[axis] for i, axis in step.along.items()}
     if step.batch == 1 and out:
         return [0]
     (place, *others) = places
@@ -53,8 +53,8 @@ def _reduced(step: Step) -> Axes | None:
     gone = static_axes(step.op, 1) if len(step.op.inputs) > 1 else None
     if step.moving != [0] or step.in_rows or gone is None or step.axes[0] in gone:
         return None
-    keeps = "keep_dims" in step.op.node_def.attr and step.op.get_attr("keep_dims")
-    return [step.axes[0] if keeps else step.axes[0] - sum(axis < step.axes[0] for axis in gone)]
+    own, keeps = step.along[0], "keep_dims" in step.op.node_def.attr and step.op.get_attr("keep_dims")
+    return [own if keeps else own - sum(axis < own for axis in gone)]
 
 
 def _scanned(step: Step) -> Axes | None:
@@ -66,7 +66,7 @@ def _block(step: Step) -> Axes | None:
     """The batch axes come first, and stay."""
     count = known(step.op.type).axes
     rank = max(len(step.shape(i)) for i in range(len(step.op.inputs)))
-    (axis, *others) = {step.axes[i] for i in step.moving}
+    (axis, *others) = set(step.along.values())
     if others or step.in_rows or axis >= rank - count:
         return None
     if any(len(step.shape(i)) not in (rank, rank - count) for i in step.moving):
@@ -93,18 +93,17 @@ def _einsum(step: Step) -> Axes | None:
     if "." in equation:
         return None
     terms, out = equation.split("->")
-    letters = {terms.split(",")[i][step.axes[i]] for i in step.moving}
-    (letter, *others) = letters
+    (letter, *others) = {terms.split(",")[i][axis] for i, axis in step.along.items()}
     return None if others or letter not in out else [out.index(letter)]
 
 
 def _matrices(step: Step) -> Axes | None:
     op, out, found = step.op, step.out, set()
-    names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
-    for i in step.moving:
-        axis, shape = step.axes[i], step.shape(i)
+    transposed = [op.get_attr(name) for name in known(op.type).transposed_by]
+    for i, axis in step.along.items():
+        shape = step.shape(i)
         rank = len(shape)
-        kept = rank - 2 if (i == 0) != bool(op.get_attr(names[i])) else rank - 1
+        kept = rank - 2 if (i == 0) != transposed[i] else rank - 1
         place = axis + len(out) - rank
         if axis == kept and len(step.moving) == 1:
             found.add(len(out) - 2 if i == 0 else len(out) - 1)
@@ -118,7 +117,7 @@ def _matrices(step: Step) -> Axes | None:
 def _stencil(step: Step) -> Axes | None:
     op = step.op
     names = [argument.name for argument in op.op_def.input_arg]
-    if any(names[i] not in known(op.type).examples or step.axes[i] != 0 for i in step.moving):
+    if any(names[i] not in known(op.type).examples or axis != 0 for i, axis in step.along.items()):
         return None
     if op.type.startswith("FusedBatchNorm"):
         return None if op.get_attr("is_training") else [0, *[None] * (len(op.outputs) - 1)]
@@ -130,8 +129,8 @@ def _scattered(step: Step) -> Axes | None:
     op = step.op
     if "Segment" not in op.type or step.moving != [0] or step.in_rows:
         return None
-    depth = op.inputs[1].shape.rank
-    return None if depth is None or step.axes[0] < depth else [step.axes[0] - depth + 1]
+    depth, axis = op.inputs[1].shape.rank, step.along[0]
+    return None if depth is None or axis < depth else [axis - depth + 1]
 
 
 def _listed(step: Step) -> Axes | None:

@@ -23,7 +23,7 @@ def moved(step: Step) -> Axes | None:
 
 def looked_up(step: Step) -> Axes | None:
     """Follow the lookup of elements of a table by numbers."""
-    kind, axes = step.op.type, step.axes
+    kind, axes = step.op.type, step.along
     if step.in_rows:
         return None
     if kind == "OneHot":
@@ -34,10 +34,10 @@ def looked_up(step: Step) -> Axes | None:
             return [axes[1]] if axes[1] < len(step.shape(1)) - 1 else None
         return _by_numbers(step)
     batch = step.op.get_attr("batch_dims") if "batch_dims" in step.op.node_def.attr else 0
-    chosen = static_axes(step.op, 2) if kind == "GatherV2" else {0}
-    if chosen is None or batch < 0:
+    named = static_axes(step.op, 2) if kind == "GatherV2" else {0}
+    if named is None or batch < 0:
         return None
-    (chosen,) = chosen
+    (chosen,) = named
     if step.moving == [1]:
         return [axes[1] + (chosen - batch if axes[1] >= batch else 0)]
     if step.moving == [0] and axes[0] != chosen:
@@ -56,13 +56,13 @@ def in_order(shape: tuple[int, ...], axis: int, new: tuple[int, ...], batch: int
     for place, size in enumerate(new):
         if math.prod(new[:place]) == before and size and size % batch == 0:
             return place
-    return ROWS if before == 1 and math.prod(new) else None
+    return ROWS if before == 1 and 0 not in new else None
 
 
 def _by_axis(step: Step) -> Axes | None:
     kind = step.op.type
     if kind in ("Reshape", "ExpandDims", "Squeeze"):
-        place = in_order(step.shape(0), step.axes[0], step.out, step.batch) if step.moving == [0] else None
+        place = in_order(step.shape(0), step.along[0], step.out, step.batch) if step.moving == [0] else None
         return None if place is None else [place]
     rule = _RULES.get(kind)
     return None if rule is None or step.in_rows else rule(step)
@@ -74,18 +74,23 @@ def _constant(step: Step, index: int) -> np.ndarray | None:
 
 def _transposed(step: Step) -> Axes | None:
     order = _constant(step, 1)
-    return None if order is None or step.moving != [0] else [list(order).index(step.axes[0])]
+    return None if order is None or step.moving != [0] else [list(order).index(step.along[0])]
 
 
 def _broadcast(step: Step) -> Axes | None:
-    place = step.axes[0] + len(step.out) - len(step.shape(0))
-    return [place] if step.moving == [0] and step.out[place] == step.shape(0)[step.axes[0]] else None
+    if step.moving != [0]:
+        return None
+    axis, shape, out = step.along[0], step.shape(0), step.out
+    place = axis + len(out) - len(shape)
+    return [place] if out[place] == shape[axis] else None
 
 
 def _as_it_is(step: Step) -> Axes | None:
     """Slices, paddings, tiles: each axis alone."""
-    axis = step.axes[0]
-    if step.moving != [0] or step.out[axis] != step.shape(0)[axis]:
+    if step.moving != [0]:
+        return None
+    axis = step.along[0]
+    if step.out[axis] != step.shape(0)[axis]:
         return None
     if step.op.type == "Slice":
         begin = _constant(step, 1)
@@ -111,20 +116,20 @@ def _split(step: Step) -> Axes | None:
 
 
 def _unpacked(step: Step) -> Axes | None:
-    axis, gone = step.axes[0], step.op.get_attr("axis") % len(step.shape(0))
+    axis, gone = step.along[0], step.op.get_attr("axis") % len(step.shape(0))
     return None if axis == gone else [axis - (gone < axis)] * len(step.op.outputs)
 
 
 def _packed(step: Step) -> Axes | None:
     new = step.op.get_attr("axis") % len(step.out)
-    (axis, *others) = {step.axes[i] for i in step.moving}
+    (axis, *others) = set(step.along.values())
     return None if others else [axis + (new <= axis)]
 
 
 def _concatenated(step: Step) -> Axes | None:
-    along = _constant(step, -1)
-    (axis, *others) = {step.axes[i] for i in step.moving}
-    return None if others or along is None or int(along) % len(step.out) == axis else [axis]
+    joined = _constant(step, -1)
+    (axis, *others) = set(step.along.values())
+    return None if others or joined is None or int(joined) % len(step.out) == axis else [axis]
 
 
 def _strided(step: Step) -> Axes | None:
@@ -135,23 +140,23 @@ def _strided(step: Step) -> Axes | None:
     masks = {name: step.op.get_attr(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     marked = [{name for name, mask in masks.items() if mask >> i & 1} for i in range(len(strides))]
     named = sum(not marks & {"ellipsis", "new_axis"} for marks in marked)
-    left, place, shape = 0, 0, step.shape(0)
+    left, place, shape, axis = 0, 0, step.shape(0), step.along[0]
     for i, marks in enumerate(marked):
         if "ellipsis" in marks:
             count = len(shape) - named
-            if left <= step.axes[0] < left + count:
-                return [place + step.axes[0] - left]
+            if left <= axis < left + count:
+                return [place + axis - left]
             left, place = left + count, place + count
         elif "new_axis" in marks:
             place += 1
-        elif left == step.axes[0]:
+        elif left == axis:
             starts = "begin" in marks or (begin is not None and begin[i] == 0)
             ends = "end" in marks or (end is not None and end[i] >= shape[left])
             whole = starts and ends and strides[i] == 1 and "shrink_axis" not in marks
             return [place] if whole else None
         else:
             left, place = left + 1, place + ("shrink_axis" not in marks)
-    return [place + step.axes[0] - left]
+    return [place + axis - left]
 
 
 _RULES = {
@@ -180,8 +185,8 @@ def _by_numbers(step: Step) -> Axes | None:
         return None
     inputs = []
     for index, tensor in enumerate(step.op.inputs):
-        if step.axes[index] is not None:
-            inputs.append(_numbers(step.shape(index), step.axes[index], step.batch))
+        if (axis := step.axes[index]) is not None:
+            inputs.append(_numbers(step.shape(index), axis, step.batch))
         elif tensor.dtype.is_floating or tensor.dtype.is_complex:
             inputs.append(np.zeros(step.shape(index), np.int32))
         else:

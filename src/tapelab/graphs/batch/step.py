@@ -24,9 +24,14 @@ class Step(NamedTuple):
     batch: int
 
     @property
+    def along(self) -> dict[int, int]:
+        """The axis of the examples in each input that depends on them, by its number."""
+        return {i: axis for i, axis in enumerate(self.axes) if axis is not None}
+
+    @property
     def moving(self) -> list[int]:
-        """The numbers of the inputs that depend on the examples."""
-        return [i for i, axis in enumerate(self.axes) if axis is not None]
+        """The numbers of those inputs."""
+        return list(self.along)
 
     @property
     def in_rows(self) -> bool:

@@ -59,6 +59,7 @@ FACTS = {
     "saturates": "far out on one side at least, its derivative goes to zero",
     "selects": "takes elements of the last two inputs, by the first",
     "smooth": "TensorFlow differentiates it as often as needed",
+    "spectral": "gives eigenvalues or singular values first; where two are equal, no one basis is theirs",
     "underflows": "the result may be too small for its dtype, and is 0 then",
     "unit": "an activation of neural networks",
     "valueless": "the result is the same whatever the values are",
@@ -80,6 +81,7 @@ class Operation(NamedTuple):
         at: the number of the input that is an index, or a length: where it is out of range, TensorFlow raises on a
             CPU; None if none is.
         mirror: the operation that gives the same but for the sign if the sign of all values is changed.
+        transposed_by: of a product of two matrices, the attributes by which the one and the other are transposed.
     """
 
     family: str
@@ -91,6 +93,7 @@ class Operation(NamedTuple):
     words: tuple[str, ...] = ()
     at: int | None = None
     mirror: str = ""
+    transposed_by: tuple[str, ...] = ()
 
     def has(self, fact: str) -> bool:
         """Whether a fact holds, one of `FACTS`."""

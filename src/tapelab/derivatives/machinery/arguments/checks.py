@@ -63,7 +63,7 @@ def require_alike(
     description: Description,
     tensors: Tensors,
     wanted: Description,
-    shapes: Sequence[tuple[int | None, ...]],
+    shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[tf.DType],
     what: str,
 ) -> None:

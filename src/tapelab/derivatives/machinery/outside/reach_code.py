@@ -26,7 +26,7 @@ def watch_function(reach: Reached, function: types.FunctionType, where: Where) -
         places = {name: Where(name, f"{function.__qualname__}, line {line}") for name, line in reads.globals.items()}
         scope = function.__globals__
         # Missing ones too: they may come to hide what Python has built in.
-        reach.attributes(partial(lookup, scope.get), places, "the global", places.get, scope)
+        reach.attributes(partial(lookup, scope.get), places, "the global", places.__getitem__, scope)
         parts = operator.attrgetter(*_FUNCTION_PARTS)
         labels = [f"{said} {part}" for part in _FUNCTION_PARTS]
         reach.watch(lambda: parts(function), labels, [Where(f".{p}", where) for p in _FUNCTION_PARTS], function)
@@ -46,9 +46,10 @@ def watch_function(reach: Reached, function: types.FunctionType, where: Where) -
             own = name in reach.stored
             reach.watch(look, [f"{said} closure's {name!r}"], [place], cell, own, named=not library)
     if "__wrapped__" in vars(function):
-        reach.later(function.__wrapped__, where)
-    for link in reads.chains if reads else ():
-        _follow(reach, link, function, cells, reads.loose)
+        reach.later(vars(function)["__wrapped__"], where)
+    if reads:
+        for link in reads.chains:
+            _follow(reach, link, function, cells, reads.loose)
 
 
 def watch_module(reach: Reached, value: types.ModuleType, where: Where, named: bool) -> None:

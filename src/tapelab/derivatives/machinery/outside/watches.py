@@ -29,7 +29,8 @@ class Where(NamedTuple):
 
     def said(self) -> str:
         """Return the whole way, such as ``settings.scale (loss, line 12)``."""
-        names, way = [], self
+        names: list[str] = []
+        way: Where | str = self
         while isinstance(way, Where):
             names.append(way.name)
             way = way.before
@@ -117,7 +118,8 @@ class Reached:
         self.unseen: dict[str, str] = {}
         self.kinds: set[type] = set()
         # What libraries hold comes last: it is not named, and what is reached in another way too is.
-        self.next, self.last = deque(), deque()
+        self.next: deque[tuple[Any, Where, bool]] = deque()
+        self.last: deque[tuple[Any, Where, bool]] = deque()
 
     def tell(self, where: Where, why: str | None) -> None:
         """Note what cannot be watched, if there is a reason."""

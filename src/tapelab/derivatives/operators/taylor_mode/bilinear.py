@@ -17,6 +17,7 @@ from tapelab.derivatives.operators.taylor_mode.values import (
     total,
     weighted,
 )
+from tapelab.graphs.operations import known
 from tapelab.process.tensorflow import tf
 
 
@@ -62,11 +63,8 @@ class MatMul(Bilinear):
     """Matrix products, batched ones included."""
 
     def __init__(self, op: tf.Operation, a: tf.Tensor, b: tf.Tensor):
-        plain = op.type == "MatMul"
-        self._transpose = [
-            op.get_attr(name) for name in (("transpose_a", "transpose_b") if plain else ("adj_x", "adj_y"))
-        ]
-        self._adjoint = a.dtype.is_complex and not plain
+        self._transpose = [op.get_attr(name) for name in known(op.type).transposed_by]
+        self._adjoint = a.dtype.is_complex and op.type != "MatMul"
         self._rank = max(a.shape.rank, b.shape.rank)
 
     def apply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:

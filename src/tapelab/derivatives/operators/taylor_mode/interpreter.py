@@ -16,7 +16,7 @@ from tapelab.process.tensorflow import Tensors, tf
 _CONSTANT = with_fact("flat")
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
 # (`tapelab.derivatives.wrong.cures.ties`): not along curves.
-_DECOMPOSITIONS = {"Eig", "SelfAdjointEigV2", "Svd"}
+_DECOMPOSITIONS = with_fact("spectral")
 # What TensorFlow raises where an operation cannot be issued, mapped or differentiated. What else a rule raises is a
 # fault of ours, and is not called a missing rule.
 _CANNOT = (LookupError, NoRule, NotImplementedError, RuntimeError, TypeError, ValueError, tf.errors.OpError)

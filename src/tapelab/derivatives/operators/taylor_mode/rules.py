@@ -11,8 +11,8 @@ from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivati
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import along, by_derivatives
 from tapelab.derivatives.operators.taylor_mode.values import Channel, NoRule, Val, full, over_lanes, padded, times
-from tapelab.graphs.operations import linear_in, with_fact
-from tapelab.graphs.operations.operation import EACH, JOINTLY
+from tapelab.graphs.operations import linear_in, of_family, with_fact
+from tapelab.graphs.operations.operation import EACH, ELEMENTWISE, JOINTLY
 from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import Tensors, tf
 
@@ -225,8 +225,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(elementwise.BY_GRADIENT, _by_gradient),
     **dict.fromkeys(elementwise.PIECEWISE, _piecewise),
     **dict.fromkeys(elementwise.TABLES, _table_rule),
-    **dict.fromkeys(["Add", "AddN", "AddV2", "Sub"], _sum_rule),
-    **dict.fromkeys(["CheckNumerics", "EnsureShape", "Identity", "IdentityN", "PreventGradient", "Snapshot"], _same),
+    **dict.fromkeys(with_fact("adds") | {"Sub"}, _sum_rule),
+    **dict.fromkeys(with_fact("passes") & of_family(ELEMENTWISE) - with_fact("reads") - {"Cast"}, _same),
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),
     # Their gradients, and those of their gradients, are ours (`tapelab.derivatives.wrong.cures.products`).
     **dict.fromkeys(["Cumprod", "Prod", "UnsortedSegmentProd"], by_derivatives),

@@ -5,8 +5,8 @@ A *family* of cures is a module of this package, listed in `FAMILIES`. It has so
 GRADIENTS: a dictionary from the type of an operation to a function as `tf.RegisterGradient` takes. That is called with
 the operation and the cotangents of its outputs, and returns the cotangents of its inputs, None where there is none. It
 is used in place of the one in TensorFlow's registry: eagerly, in graphs, in functions that were traced before and in
-loaded ones. Where it is meant for some operations of the type only, its attribute ``applies`` tells which, a function
-of the same arguments. `replaced_gradients.plain` gives TensorFlow's; `cotangents.sum_to` undoes broadcasting. Eagerly
+loaded ones. Where it is meant for some operations of the type only, it is marked by `cotangents.used_where`.
+`replaced_gradients.plain` gives TensorFlow's; `cotangents.sum_to` undoes broadcasting. Eagerly
 ``op.inputs`` and ``op.outputs`` lack what TensorFlow's own gradient does not read: test every cure eagerly. Compose the
 result of operations that have right derivatives themselves, by a cure of their own if need be, and that
 `tf.vectorized_map` converts.

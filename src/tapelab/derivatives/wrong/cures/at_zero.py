@@ -13,7 +13,7 @@ Functions, 10.2.2, 10.25.2 and 10.29.4).
 
 import math
 
-from tapelab.derivatives.wrong.cotangents import sum_to
+from tapelab.derivatives.wrong.cotangents import sum_to, used_where
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -53,6 +53,21 @@ def _gradients(op: tf.Operation, upstream: tf.Tensor, by_x: tf.Tensor, by_y: tf.
     return sum_to(upstream * tf.math.conj(by_x), x), sum_to(upstream * tf.math.conj(by_y), y)
 
 
+def _may_be_zero(op: tf.Operation, upstream: tf.Tensor) -> bool:
+    exponent = constant(op.inputs[1])
+    return exponent is None or not np.all(exponent)
+
+
+def constant(tensor: tf.Tensor) -> np.ndarray | np.generic | None:
+    """Return the value of a tensor, where it is a constant or the difference of two; otherwise None."""
+    value = tf.get_static_value(tensor)
+    if value is None and tensor.op.type == "Sub":
+        first, second = map(constant, tensor.op.inputs)
+        value = None if first is None or second is None else np.subtract(first, second)
+    return value
+
+
+@used_where(_may_be_zero)
 def _pow(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """tf.math.pow: x**0 has the derivative 0 at x = 0 too; TensorFlow's is NaN, and so is the second one of x**1."""
     x, y, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
@@ -97,21 +112,6 @@ def _over(y: tf.Tensor, x: tf.Tensor, sign: int) -> tf.Tensor:
     return tf.where(near, series, y / tf.where(near, tf.ones_like(x), x))
 
 
-def _may_be_zero(op: tf.Operation, upstream: tf.Tensor) -> bool:
-    exponent = constant(op.inputs[1])
-    return exponent is None or not np.all(exponent)
-
-
-def constant(tensor: tf.Tensor) -> np.ndarray | np.generic | None:
-    """Return the value of a tensor, where it is a constant or the difference of two; otherwise None."""
-    value = tf.get_static_value(tensor)
-    if value is None and tensor.op.type == "Sub":
-        terms = [constant(term) for term in tensor.op.inputs]
-        value = None if any(term is None for term in terms) else terms[0] - terms[1]
-    return value
-
-
-_pow.applies = _may_be_zero
 GRADIENTS = {
     "BesselI1": _bessel_i1,
     "BesselJ1": _bessel_j1,

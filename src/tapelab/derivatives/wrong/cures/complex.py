@@ -41,8 +41,8 @@ def _euclidean_norm(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, N
     if not op.get_attr("keep_dims"):
         shape = tf.shape(tf.reduce_sum(x, op.inputs[1], keepdims=True))
         norm, upstream = tf.reshape(norm, shape), tf.reshape(upstream, shape)
-    infinite = tf.math.is_inf(tf.math.real(norm))
-    known = tf.where(infinite, tf.constant(math.nan, norm.dtype), norm)  # as of `cotangents.lost_at_infinity`
+    # As by `cotangents.lost_at_infinity`, but the derivative of this by x is lost there, too.
+    known = tf.where(tf.math.is_inf(tf.math.real(norm)), tf.constant(math.nan, norm.dtype), norm)
     return tf.math.multiply_no_nan(x / known, _real(upstream)), None
 
 

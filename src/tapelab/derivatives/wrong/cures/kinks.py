@@ -53,7 +53,7 @@ def _sum_of_exponentials(a: tf.Tensor, b: tf.Tensor, base: float) -> tf.Tensor:
 def _of_dtype_of(name: str, modules: Callable[[], Sequence[Any]], base: float) -> Callable[[Any, Any], tf.Tensor]:
     def function(x1: Any, x2: Any) -> tf.Tensor:
         dtype = _plain(modules, name, x1, x2).dtype
-        return _sum_of_exponentials(*(tf.cast(x, dtype) for x in (x1, x2)), base)
+        return _sum_of_exponentials(tf.cast(x1, dtype), tf.cast(x2, dtype), base)
 
     function.__doc__ = f"{name}: at a tie too, each by its share; TensorFlow's gradient goes to one of them."
     return function
@@ -163,7 +163,7 @@ FUNCTIONS = [
     ),
     *_of_modules(lambda: private.modules_of_keras("nn"), {"celu": _celu}),
     *[
-        _replacement(lambda function=function: private.cells(function), "cell_contents", own, name)
+        _replacement(partial(private.cells, function), "cell_contents", own, name)
         for name, function, own in (
             (
                 "tf.nn.weighted_cross_entropy_with_logits",

@@ -4,6 +4,7 @@ The loss is s · log Σ exp z - Σ l z with s = Σ l, its gradient by the logits
 g = softmax(z) - l, which TensorFlow takes for the gradient, and does not differentiate by the labels.
 """
 
+from tapelab.derivatives.wrong.cotangents import is_zero
 from tapelab.process.tensorflow import tf
 
 
@@ -21,16 +22,11 @@ def _cross_entropy(
         excess = tf.reduce_sum(labels, -1, keepdims=True) - 1
     by_logits = weight * (g + excess * softmax)
     by_labels = -weight * tf.nn.log_softmax(logits)
-    if upstream_of_g is not None and not _zeros(upstream_of_g):
+    if upstream_of_g is not None and not is_zero(upstream_of_g):
         along = tf.reduce_sum(upstream_of_g * softmax, -1, keepdims=True)
         by_logits += (upstream_of_g - along) * softmax
         by_labels -= upstream_of_g
     return by_logits, by_labels
-
-
-def _zeros(tensor: tf.Tensor) -> bool:
-    """Whether a tensor in a graph is one of the zeros that TensorFlow puts where there is no cotangent."""
-    return tf.is_symbolic_tensor(tensor) and tensor.op.type in ("Zeros", "ZerosLike")
 
 
 GRADIENTS = {"SoftmaxCrossEntropyWithLogits": _cross_entropy}

@@ -6,6 +6,7 @@ And of Fourier transforms that cut their input off: its gradient raises, or broa
 from types import SimpleNamespace
 from typing import Any
 
+from tapelab.derivatives.wrong.cotangents import used_where
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
@@ -73,16 +74,6 @@ def _response_gradient(op: tf.Operation, upstream: tf.Tensor, x: tf.Tensor) -> t
     return upstream * scale - 2 * alpha * beta * x * tf.tensordot(upstream * x * scale / s, band, 1)
 
 
-def _fourier(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-    """tf.signal.rfft and irfft: of what fft_length cuts off too; TensorFlow's gradient raises, or is wrong."""
-    x, length = op.inputs
-    left, sizes = tf.split(tf.shape(x), [-1, length.shape[0]])
-    kept = tf.concat([left, tf.minimum(sizes, _used(op.type, length))], 0)
-    inside = SimpleNamespace(inputs=[tf.slice(x, tf.zeros_like(kept), kept), length])
-    gradient, _ = plain(op.type)(inside, upstream)
-    return tf.pad(gradient, tf.stack([tf.zeros_like(kept), tf.shape(x) - kept], 1)), None
-
-
 def _used(kind: str, length: tf.Tensor) -> tf.Tensor:
     """How many elements of its last axes a transform reads."""
     return length if kind.startswith("R") else tf.concat([length[:-1], length[-1:] // 2 + 1], 0)
@@ -94,7 +85,17 @@ def _cuts_off(op: tf.Operation, upstream: tf.Tensor) -> bool:
     return used is None or any(size is None or size > most for size, most in zip(sizes, used, strict=True))
 
 
-_fourier.applies = _cuts_off
+@used_where(_cuts_off)
+def _fourier(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+    """tf.signal.rfft and irfft: of what fft_length cuts off too; TensorFlow's gradient raises, or is wrong."""
+    x, length = op.inputs
+    left, sizes = tf.split(tf.shape(x), [-1, length.shape[0]])
+    kept = tf.concat([left, tf.minimum(sizes, _used(op.type, length))], 0)
+    inside = SimpleNamespace(inputs=[tf.slice(x, tf.zeros_like(kept), kept), length])
+    gradient, _ = plain(op.type)(inside, upstream)
+    return tf.pad(gradient, tf.stack([tf.zeros_like(kept), tf.shape(x) - kept], 1)), None
+
+
 GRADIENTS = {
     **dict.fromkeys(["IRFFT", "IRFFT2D", "RFFT", "RFFT2D"], _fourier),
     "LRNGrad": _of_response,

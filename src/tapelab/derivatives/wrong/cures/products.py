@@ -77,9 +77,9 @@ def _along_the_last_axis(
     if reverse:
         tensors = [tf.reverse(tensor, [-1]) for tensor in tensors]
     if exclusive:  # the next output is the inclusive one
-        x, *outputs = tensors
-        found = gradient(x[..., :-1], *[tensor[..., 1:] for tensor in outputs])
-        found = tf.concat([found, tf.zeros_like(x[..., :1])], -1)
+        first, *rest = tensors
+        found = gradient(first[..., :-1], *[tensor[..., 1:] for tensor in rest])
+        found = tf.concat([found, tf.zeros_like(first[..., :1])], -1)
     else:
         found = gradient(*tensors)
     if reverse:

@@ -18,7 +18,7 @@ Library of Mathematical Functions, 10.40.1 and 10.40.2).
 
 import math
 
-from tapelab.derivatives.wrong.cotangents import lost_at_infinity, sum_to
+from tapelab.derivatives.wrong.cotangents import lost_at_infinity, sum_to, used_where
 from tapelab.derivatives.wrong.cures.at_zero import by_exponent, constant
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
@@ -61,6 +61,13 @@ def _logarithm_of_one_more(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     return upstream / (1 + tf.math.conj(op.inputs[0]))
 
 
+def _exponents(op: tf.Operation, low: float, high: float) -> bool:
+    """Whether the exponent of a power is known, and all of it is between two numbers."""
+    exponent = constant(op.inputs[1])
+    return exponent is not None and bool(np.all((low < np.real(exponent)) & (np.real(exponent) < high)))
+
+
+@used_where(lambda op, _: _exponents(op, -math.inf, 0) or _exponents(op, 0, 1))
 def _power(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
     x, p, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
     if _exponents(op, -math.inf, 0):
@@ -105,13 +112,6 @@ def _coefficient(kind: str, order: int, k: int) -> float:
     return math.prod(factors) * (1 if kind == "K" else (-1) ** k)
 
 
-def _exponents(op: tf.Operation, low: float, high: float) -> bool:
-    """Whether the exponent of a power is known, and all of it is between two numbers."""
-    exponent = constant(op.inputs[1])
-    return exponent is not None and bool(np.all((low < np.real(exponent)) & (np.real(exponent) < high)))
-
-
-_power.applies = lambda op, _: _exponents(op, -math.inf, 0) or _exponents(op, 0, 1)
 WIDER = {
     "Atan2": _angle,
     **dict.fromkeys(["BesselI0e", "BesselI1e", "BesselK0e", "BesselK1e"], _bessel),

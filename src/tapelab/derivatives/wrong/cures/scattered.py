@@ -3,20 +3,11 @@
 And reading from none: means of empty segments.
 """
 
+from tapelab.derivatives.wrong.cotangents import used_where
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
 import numpy as np
-
-
-def _scatter_update(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
-    """tf.tensor_scatter_nd_update: to what was written last; TensorFlow's gradient goes to all that an index wrote."""
-    indices = op.inputs[1]
-    tensor, _, updates = plain("TensorScatterUpdate")(op, upstream)
-    depth = indices.shape[-1]
-    number = tf.reshape(tf.range(tf.size(indices) // depth), tf.shape(indices)[:-1])
-    written = tf.tensor_scatter_nd_update(tf.fill(tf.shape(upstream)[:depth], -1), indices, number)
-    return tensor, None, _where(tf.gather_nd(written, indices) == number, updates)
 
 
 def _written_twice(op: tf.Operation, upstream: tf.Tensor) -> bool:
@@ -27,7 +18,15 @@ def _written_twice(op: tf.Operation, upstream: tf.Tensor) -> bool:
     return len(np.unique(rows, axis=0)) < len(rows)
 
 
-_scatter_update.applies = _written_twice
+@used_where(_written_twice)
+def _scatter_update(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
+    """tf.tensor_scatter_nd_update: to what was written last; TensorFlow's gradient goes to all that an index wrote."""
+    indices = op.inputs[1]
+    tensor, _, updates = plain("TensorScatterUpdate")(op, upstream)
+    depth = indices.shape[-1]
+    number = tf.reshape(tf.range(tf.size(indices) // depth), tf.shape(indices)[:-1])
+    written = tf.tensor_scatter_nd_update(tf.fill(tf.shape(upstream)[:depth], -1), indices, number)
+    return tensor, None, _where(tf.gather_nd(written, indices) == number, updates)
 
 
 def _dynamic_stitch(op: tf.Operation, upstream: tf.Tensor) -> list[tf.Tensor | None]:

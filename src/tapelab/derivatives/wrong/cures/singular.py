@@ -8,24 +8,22 @@ as many as it has rows: Householder's reflections are of those. So R may end in 
 Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation algorithms".
 """
 
-from tapelab.derivatives.wrong.cotangents import of_complex
+from tapelab.derivatives.wrong.cotangents import of_complex, used_where
 from tapelab.process.tensorflow import tf
 
 
+def _is_small(matrix: tf.Tensor) -> bool:
+    """Whether as many determinants as a matrix has elements cost little: then the gradient may be a polynomial too."""
+    return matrix.shape[-1] is not None and matrix.shape[-1] <= 4
+
+
+@used_where(lambda op, upstream: upstream.dtype.is_complex or _is_small(op.inputs[0]))
 def _determinant(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """tf.linalg.det: cofactors of small matrices; TensorFlow's gradient inverts, and lacks the complex conjugate."""
     matrix = op.inputs[0]
     if _is_small(matrix):
         return upstream[..., None, None] * tf.math.conj(_cofactors(matrix))
     return (upstream * tf.math.conj(op.outputs[0]))[..., None, None] * tf.linalg.inv(matrix, adjoint=True)
-
-
-_determinant.applies = lambda op, upstream: upstream.dtype.is_complex or _is_small(op.inputs[0])
-
-
-def _is_small(matrix: tf.Tensor) -> bool:
-    """Whether as many determinants as a matrix has elements cost little: then the gradient may be a polynomial too."""
-    return matrix.shape[-1] is not None and matrix.shape[-1] <= 4
 
 
 def _cofactors(matrix: tf.Tensor) -> tf.Tensor:
@@ -56,6 +54,14 @@ def _log_determinant(op: tf.Operation, by_sign: tf.Tensor | None, by_logarithm: 
     return tf.complex(weight, turned)[..., None, None] * tf.linalg.inv(matrix, adjoint=True)
 
 
+def _is_smooth(op: tf.Operation, of_q: tf.Tensor, of_r: tf.Tensor) -> bool:
+    """Whether a matrix is real, of known shape and not tall. The last element of a complex R has no free phase."""
+    q, r = op.outputs
+    known = r.shape.rank is not None and None not in r.shape[-2:]
+    return known and not r.dtype.is_complex and q.shape[-2] == q.shape[-1] <= r.shape[-1]
+
+
+@used_where(_is_smooth)
 def _qr(op: tf.Operation, of_q: tf.Tensor, of_r: tf.Tensor) -> tf.Tensor:
     """tf.linalg.qr: ours does not divide by the last diagonal element of R; TensorFlow's is NaN where that is zero."""
     q, r = op.outputs
@@ -71,12 +77,4 @@ def _qr(op: tf.Operation, of_q: tf.Tensor, of_r: tf.Tensor) -> tf.Tensor:
     return tf.matmul(q, tf.concat([of_first + tf.linalg.adjoint(turned), of_rest], -1))
 
 
-def _is_smooth(op: tf.Operation, of_q: tf.Tensor, of_r: tf.Tensor) -> bool:
-    """Whether a matrix is real, of known shape and not tall. The last element of a complex R has no free phase."""
-    q, r = op.outputs
-    known = r.shape.rank is not None and None not in r.shape[-2:]
-    return known and not r.dtype.is_complex and q.shape[-2] == q.shape[-1] <= r.shape[-1]
-
-
-_qr.applies = _is_smooth
 GRADIENTS = {"LogMatrixDeterminant": _log_determinant, "MatrixDeterminant": _determinant, "Qr": _qr}

@@ -26,6 +26,7 @@ derivative of it, in the basis that it computes.
 
 from collections.abc import Callable
 
+from tapelab.derivatives.wrong.cotangents import is_zero
 from tapelab.derivatives.wrong.cures.ties import (
     Cotangents,
     as_numbers,
@@ -59,7 +60,7 @@ def _gradient(
 ) -> tf.Tensor:
     """Return the gradient by the matrix of an operation that has computed values and vectors."""
     values, *vectors = op.outputs
-    if all(map(_is_zero, of_vectors)):
+    if all(map(is_zero, of_vectors)):
         return gradient(values, vectors, of_values)
     return gradient(values, vectors, of_values, cotangents(of_values, vectors, of_vectors))
 
@@ -207,14 +208,6 @@ def _lower(gradient: tf.Tensor) -> tf.Tensor:
     """Give the gradient by a Hermitian matrix to its lower triangle: the kernel reads no other."""
     lower = tf.linalg.band_part(gradient + tf.linalg.adjoint(gradient), -1, 0)
     return tf.linalg.set_diag(lower, 0.5 * tf.linalg.diag_part(lower))
-
-
-def _is_zero(cotangent: tf.Tensor) -> bool:
-    """Whether a cotangent stands for that of an output that nothing depends on."""
-    if tf.executing_eagerly():
-        return False
-    value = tf.get_static_value(cotangent) if cotangent.op.type == "Const" else None
-    return cotangent.op.type == "ZerosLike" or (value is not None and not value.any())
 
 
 GRADIENTS = {"Cholesky": _cholesky, "SelfAdjointEigV2": _self_adjoint_eig, "Svd": _svd}

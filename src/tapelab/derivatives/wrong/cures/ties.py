@@ -15,6 +15,7 @@ a derivative of it all is some ten times as large again with each one: there the
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import captures
 from tapelab.process.tensorflow import Tensors, tf
 
@@ -28,7 +29,7 @@ _ROUNDING = 50
 # is taken. A function of a function of a matrix has 1,500 for its gradient. For the second derivatives it would be
 # 3,300, from which TensorFlow makes a graph of several minutes and gigabytes.
 _LONGEST = 2000
-_DECOMPOSITIONS = ("SelfAdjointEigV2", "Svd")
+_DECOMPOSITIONS = with_fact("spectral") - {"Eig"}  # of that no limits are taken
 
 
 class Cotangents(NamedTuple):
