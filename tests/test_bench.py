@@ -393,8 +393,8 @@ def test_what_is_refused_is_never_the_better_choice(bench, cases, monkeypatch):
         case.size, case.seconds = operations, {"xla": 0.5, "graph": 1.0}
     question = constants.by_operations(None, ("Slice", "Pad"), constants.unless)
     cases[0].seconds["xla"] = float("inf")
-    monkeypatch.setattr(constants.costs, "SLOW_SPARSE", ("Pad",))
-    found = constants.judged("SLOW_SPARSE", question, cases)
+    monkeypatch.setattr(constants.costs, "UNMAPPED", ("Pad",))
+    found = constants.judged("UNMAPPED", question, cases)
     assert (found["holds"], found["told"]) == (False, "inf; best ('Slice',), 1.00")
     assert found["cases"][0].startswith("n = 1: xla refused, graph 1.00")
 
@@ -417,7 +417,7 @@ def test_other_values_of_a_constant_are_given_while_it_computes_and_no_longer(be
 def test_a_constant_is_measured(bench, monkeypatch):
     constants = bench["constants"]
     monkeypatch.setattr(constants, "SPARSE", {name: constants.SPARSE[name] for name in ("elementwise", "slices")})
-    found = constants.measured("SLOW_SPARSE", rounds=1, seconds=0)
+    found = constants.measured("UNMAPPED", rounds=1, seconds=0)
     refused = [case.partition(":")[0] for case in found["cases"] if "xla refused" in case]
     assert refused == [f"{what}, slices, n = {n}" for what in ("forward", "Hessian") for n in (100, 10000)]
     assert len(found["cases"]) == 8

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Unpack
 
-from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized
 from tapelab.derivatives.hessians.hessian import SecondOrderProduct
 from tapelab.derivatives.machinery.arguments.calling import Options, ValueOptions, options_by_keyword
@@ -193,7 +192,6 @@ def _between_model_and_loss(act: Callable) -> Iterator[None]:
 
 class _GaussNewton(SecondOrderProduct):
     label = mode = "forward and reverse"
-    slow = costs.SLOW_GGN
 
     def __init__(self, name: str, packed: bool):
         super().__init__(packed)

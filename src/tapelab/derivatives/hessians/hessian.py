@@ -23,8 +23,13 @@ from tapelab.derivatives.machinery.recipe import OnePass, Recipe, Way
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.operations import of_family
+from tapelab.graphs.operations.operation import BLOCK, LOOKUP, PRODUCT, SCANNING, SCATTERING, STENCIL
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import Tensors, tf
+
+# Of all others XLA makes one loop for what TensorFlow does operation by operation, however large.
+_SLOW = of_family(BLOCK, LOOKUP, PRODUCT, SCANNING, SCATTERING, STENCIL)
 
 
 @options_by_keyword
@@ -147,14 +152,9 @@ def require_hessian(problem: Problem) -> None:
 
 
 class SecondOrderProduct(OnePass):
-    """A product of a matrix of second derivatives with a vector, both packed if asked. Subclasses have `product`.
-
-    Attributes:
-        slow: how operations start with which XLA gains nothing, see `costs`.
-    """
+    """A product of a matrix of second derivatives with a vector, both packed if asked. Subclasses have `product`."""
 
     vector = "vector"
-    slow: tuple[str, ...]
 
     def __init__(self, packed: bool):
         self.packed = packed
@@ -165,7 +165,7 @@ class SecondOrderProduct(OnePass):
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem: Problem) -> bool:
-        return not any(operation.startswith(self.slow) for operation in problem.facts.operations)
+        return not any(operation.startswith(costs.SLOW_SECOND_ORDER) for operation in problem.facts.operations)
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         if self.packed:
@@ -190,7 +190,6 @@ class SecondOrderProduct(OnePass):
 class _HVP(SecondOrderProduct):
     name = "hvp"
     label = mode = "reverse over reverse"
-    slow = costs.SLOW_HVP
 
     def check(self, problem: Problem) -> None:
         require_hessian(problem)
@@ -257,7 +256,8 @@ class _Hessian(Recipe):
         )
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
-        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.facts.operations & LOOPS
+        small = sum(problem.source_sizes) <= costs.XLA_HESSIAN or problem.facts.operations.isdisjoint(_SLOW)
+        return small and not problem.facts.operations & LOOPS
 
     def ways(self, problem: Problem, plan: _Surveyed) -> list[Way]:  # type: ignore[override]
         rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)

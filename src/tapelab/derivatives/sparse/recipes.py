@@ -141,7 +141,7 @@ class _Sparse(Recipe):
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
-        slow = LOOPS.union(costs.SLOW_SPARSE_REVERSE if plan.mode == "reverse" else costs.SLOW_SPARSE)
+        slow = LOOPS.union(costs.UNMAPPED_REVERSE if plan.mode == "reverse" else costs.UNMAPPED)
         return plan.passes * problem.facts.largest <= costs.XLA_SPARSE and not problem.facts.operations & slow
 
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
