@@ -39,14 +39,13 @@ class Placed:
 
 
 def layered(
-    sizes: Mapping[Hashable, Size], links: Collection[Link], gap_y: float = GAP_Y
+    sizes: Mapping[Hashable, Size], links: Collection[Link]
 ) -> tuple[dict[Hashable, Placed], dict[Link, list[tuple[float, float]]]]:
     """Place nodes and route links.
 
     Args:
         sizes: node → (width, height), for every node.
         links: a list of (node, node), without cycles and without repetition.
-        gap_y: between two rows, more than `STUB`.
 
     Returns:
         node → `Placed`, and link → the points of its line, a list of (x, y) from the bottom of the one box to the top
@@ -64,7 +63,7 @@ def layered(
     above, below = _neighbours(placed, chains.values())
     order = _order(placed, above, below)
     _set_x(placed, order, above, below)
-    tops, bottoms = _set_y(placed, order, gap_y)
+    tops, bottoms = _set_y(placed, order)
     ports = _ports(placed, chains)
     routes = {link: _route(link, chain, placed, ports, tops, bottoms) for link, chain in chains.items()}
     return {node: placed[node] for node in sizes}, routes
@@ -165,9 +164,7 @@ def _spread(placed: Mapping[Hashable, Placed], row: Sequence[Hashable], wanted: 
         placed[node].x = offset + shift
 
 
-def _set_y(
-    placed: Mapping[Hashable, Placed], order: Sequence[Sequence[Hashable]], gap_y: float
-) -> tuple[list[float], list[float]]:
+def _set_y(placed: Mapping[Hashable, Placed], order: Sequence[Sequence[Hashable]]) -> tuple[list[float], list[float]]:
     """Set the rows one below the other. Returns the y of each row's top and bottom."""
     tops, bottoms, y = [], [], 0.0
     for row in order:
@@ -177,7 +174,7 @@ def _set_y(
             placed[node].y = y - height / 2
         y -= height
         bottoms.append(y)
-        y -= gap_y
+        y -= GAP_Y
     return tops, bottoms
 
 

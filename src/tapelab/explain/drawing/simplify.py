@@ -45,10 +45,6 @@ class _Links:
             self.after[start].append(end)
             self.before[end].append(start)
 
-    def uncut(self) -> list[tuple[Box, Box]]:
-        """Return the links that are not cut and whose two boxes are alike, as a list of (start, end)."""
-        return [pair for pair, titles in self.drawing.links.items() if not titles and _alike(*pair)]
-
     def would_hide_a_cut(self, first: Box, second: Box) -> bool:
         """Whether merging two boxes would put a cut link on top of one that is not cut, or make it a link to itself."""
         links = self.drawing.links
@@ -83,8 +79,8 @@ def _alike(first: Box, second: Box) -> bool:
 
 def _merge_chain(links: _Links) -> bool:
     """Merge two boxes between which nothing branches off or comes in."""
-    for start, end in links.uncut():
-        if len(links.after[start]) == 1 and len(links.before[end]) == 1:
+    for (start, end), titles in links.drawing.links.items():
+        if not titles and _alike(start, end) and len(links.after[start]) == len(links.before[end]) == 1:
             return links.merge(start, end)
     return False
 

@@ -43,7 +43,7 @@ class ExplainTape(tf.GradientTape):
         self.is_persistent = persistent
         self.watches_variables = watch_accessed_variables
         self.in_function = False
-        self._told = []
+        self.told = []  # what `watch` was passed inside a tf.function, where no log is kept
         self.blind = None
         self.spent = False  # whether the one gradient of a tape that is not persistent has been computed
         self.spent_line = None
@@ -96,11 +96,7 @@ class ExplainTape(tf.GradientTape):
         if self._sees():
             self.log.watch(tensor)
         elif self.in_function:
-            self._told.extend(tf.nest.flatten(tensor))
-
-    def told_to_watch(self) -> list[Any]:
-        """Return what `watch` was passed inside a `tf.function`, where no log is kept."""
-        return list(self._told)
+            self.told.extend(tf.nest.flatten(tensor))
 
     @contextlib.contextmanager
     def stop_recording(self) -> Iterator[None]:
@@ -153,15 +149,12 @@ class ExplainTape(tf.GradientTape):
             stack.enter_context(hooks.deaf())
             stack.enter_context(private.paused())
             stack.enter_context(private.with_python_calls(self.log.python_calls))
-            if self._recording_now():
+            if self.log.is_open and not self.log.is_paused:
                 stack.enter_context(super().stop_recording())
             return super().gradient(targets, source)
 
     def _sees(self) -> bool:
         return not self.in_function and not self.blind and self.log.opened is not None
-
-    def _recording_now(self) -> bool:
-        return self.log.is_open and not self.log.is_paused
 
     @contextlib.contextmanager
     def _computing(self, target: Any, sources: Any) -> Iterator[None]:

@@ -142,10 +142,6 @@ def _py_func_common(
     return result
 
 
-def _persistent_tape() -> tf.GradientTape:
-    return tf.GradientTape(persistent=True)
-
-
 # What stands in for each symbol of `private.HOOKED`.
 _replacements = {
     "execute": _execute,
@@ -154,7 +150,7 @@ _replacements = {
     "_numpy": _numpy,
     "numpy_function": _py_func_common,
     # For the module in which tf.py_function looks the tape up.
-    "py_function": types.SimpleNamespace(GradientTape=_persistent_tape),
+    "py_function": types.SimpleNamespace(GradientTape=functools.partial(tf.GradientTape, persistent=True)),
 }
 
 

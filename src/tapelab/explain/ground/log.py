@@ -258,8 +258,8 @@ class Log:
         return can_carry(self.tensors[key].dtype)
 
     def is_handle(self, key: int) -> bool:
-        """Whether the tensor with this key is a handle to state."""
-        return is_handle(self.tensors[key].dtype)
+        """Whether the log has a tensor with this key that is a handle to state."""
+        return key in self.tensors and is_handle(self.tensors[key].dtype)
 
     def _keep(self, tensor: tf.Tensor) -> int:
         key = private.key(tensor)

@@ -62,7 +62,7 @@ class Measures:
     def _remember(self, question: str, tensor: Gradient | None, answer: Callable[[np.ndarray], Any]) -> Any:
         key = (question, id(tensor))
         if key not in self._known:
-            self._known[key] = answer(array(tensor)) if tensor is not None else answer(_EMPTY)
+            self._known[key] = answer(array(tensor))
         return self._known[key]
 
     def not_finite(self, tensor: Gradient | None) -> bool:

@@ -216,11 +216,6 @@ def inside_custom_gradient(
     return graph, [external for external, _ in captured], [None if one is None else next(count) for one in found]
 
 
-def graph_of(function: Any) -> tf.Graph | None:
-    """Return the learner's own graph of a function as `tapelab.explain.ground.lines.Place` has it; None for None."""
-    return None if function is None else function.graph
-
-
 def inner_graph(graph: tf.Graph | None, name: str) -> tf.Graph | None:
     """Return the learner's own graph of a function that is called in a graph, or None if it is not known."""
     try:

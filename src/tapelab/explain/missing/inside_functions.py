@@ -211,7 +211,7 @@ def body_of(event: Event) -> Body | None:
     if function is None:
         return _rebuilt(event.op, None)
     if function not in _bodies:
-        _bodies[function] = _rebuilt(event.op, private.graph_of(function))
+        _bodies[function] = _rebuilt(event.op, function.graph)
     return _bodies[function]
 
 

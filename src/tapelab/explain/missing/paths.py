@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from tapelab.explain.ground.log import Event, Kind, Log, Unrecorded, keys_of
 from tapelab.explain.ground.walks import cheapest, reachable
-from tapelab.explain.missing.inside_functions import Body, Cut, body_of, cost_of
+from tapelab.explain.missing.inside_functions import Cut, body_of, cost_of
 from tapelab.explain.missing.one_operation import Conductors
 
 import tensorflow as tf
@@ -161,9 +161,8 @@ class Flow:
 
     def _function_steps(self, key: int, event: Event, position: int) -> Iterator[Step]:
         body = body_of(event)
-        routes = [
-            () if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))
-        ]
+        count = len(event.outputs) if body is None else min(len(event.outputs), body.output_count)
+        routes = [() if body is None else body.route(position, index) for index in range(count)]
         passes = any(
             route == () and self._log.carries(output) for route, output in zip(routes, event.outputs, strict=False)
         )
@@ -184,9 +183,6 @@ class Flow:
             route = body.route(position, other, to_state=True)
             if route is not None:
                 yield Step(key, ("state", handle, written), event, self._located(route, event))
-
-    def _real_outputs(self, event: Event, body: Body | None) -> int:
-        return len(event.outputs) if body is None else min(len(event.outputs), body.output_count)
 
     def _located(self, cuts: Sequence[Cut], event: Event) -> tuple[Cut, ...]:
         """Cuts of a function's body, with the line of the call where the body's own line is not known."""

@@ -18,6 +18,7 @@ from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
+from tapelab.explain.models.bad_rows import row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.models.model_step import Part
 from tapelab.explain.values import magnitude, mechanisms
@@ -96,7 +97,7 @@ def diagnosed(
         return Diagnosis(
             model.name,
             _value(parts[0]),
-            _examples(model_step.inputs_of(batch)),
+            row_count(batch),
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
@@ -132,11 +133,6 @@ def _is_built(model: tf.keras.Model) -> bool:
 def _value(part: Part) -> float:
     losses = tf.nest.flatten(part.loss)
     return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
-
-
-def _examples(x: Any) -> int:
-    first = tf.nest.flatten(x)[0]
-    return int(first.shape[0]) if first.shape.rank else 1
 
 
 def _examine(

@@ -203,7 +203,9 @@ class Watch(tf.keras.callbacks.Callback):
         head.append(f"Not finite after it: {listed(after)}.")
         try:
             batch = _whole(looked.batch, self.model)
-            self.rows, said = about_rows(batch, in_batch, lambda part: self._is_sound(part, looked.before))
+            self.rows, said = about_rows(
+                batch, in_batch, lambda part: _outside_strategies(is_sound, self.model, part, looked.before)
+            )
             head += said
             self.diagnosis = self._diagnosed(looked)
             self.recent = [self._measured(one) for one in self._kept if one.step < self.step]
@@ -212,9 +214,6 @@ class Watch(tf.keras.callbacks.Callback):
             head.append(f"It could not be run again: {type(error).__name__}: {error}")
             return "\n".join(head)
         return "\n".join([*head, *self._told()])
-
-    def _is_sound(self, batch: Any, weights: list[tuple[Any, tf.Tensor]]) -> bool:
-        return _outside_strategies(is_sound, self.model, batch, weights)
 
     def _measured(self, kept: Looked) -> tuple[int, float, float]:
         found = self._diagnosed(kept)

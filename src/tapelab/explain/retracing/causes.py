@@ -86,7 +86,7 @@ def _differences(old: FunctionTrace, new: FunctionTrace) -> list[tuple[str, str]
     """Return [(path, code)] of what two traces differ in."""
     if old.makes_variables is not new.makes_variables and _same_leaves(old, new):
         return [("", "variables_made")]
-    found = [("", _SETTING[key]) for key in new.setting if old.setting[key] != new.setting[key]]
+    found = [("", code) for code in new.setting if old.setting[code] != new.setting[code]]
     structures = []
     for path in dict.fromkeys([*old.leaves, *new.leaves]):
         before, after = old.leaves.get(path), new.leaves.get(path)
@@ -113,9 +113,6 @@ def _of_whole_lists(differences: Sequence[tuple[str, str]], trace: FunctionTrace
             for path, code in differences
         )
     )
-
-
-_SETTING = {"graph": "graph", "strategy": "strategy", "saving": "saving", "xla": "graph"}
 
 
 def _same_leaves(old: FunctionTrace, new: FunctionTrace) -> bool:

@@ -89,7 +89,7 @@ class FunctionTrace:
 
     Attributes:
         leaves: path in the arguments, such as ``batch['image']`` → `Leaf`.
-        setting: what else decides: name → hashable.
+        setting: what else decides: the code of the cause where it changes → hashable.
         makes_variables: True for the trace of a first call that made variables, False for that of one after it, None
             where there are none.
         line: the learner's `Line` with the call, or None.
@@ -215,10 +215,9 @@ def mark_makers(found: list[FunctionTrace]) -> list[FunctionTrace]:
 def _trace(function_type: typing.Any, context: typing.Any, line: Line | None, call: ast.Call | None) -> FunctionTrace:
     eager = context.context
     setting = {
-        "graph": None if eager.parent_graph is None else id(eager.parent_graph),
+        "graph": (None if eager.parent_graph is None else id(eager.parent_graph), eager.xla_context_id),
         "strategy": (eager.in_cross_replica_context, tuple(map(str, eager.device_functions))),
         "saving": str(eager.variable_policy),
-        "xla": eager.xla_context_id,
     }
     leaves = {}
     for name, parameter in function_type.parameters.items():

@@ -143,8 +143,7 @@ def _cancelling(evidence: Evidence, steps: Sequence[FlowStep]) -> Story | None:
 
 def _use(evidence: Evidence, node: Node) -> Node:
     """The node, or of a variable's read the first that uses what was read."""
-    users = evidence.trace.users.get(node.outputs[0], ()) if node.op == "ReadVariableOp" else ()
-    return users[0] if users else node
+    return next(iter(evidence.users(node.outputs[0])), node) if node.op == "ReadVariableOp" else node
 
 
 def _place(node: Node) -> str:

@@ -73,11 +73,7 @@ def _division(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: n
     if (below == 0).any():
         if shrunk_to_zero(evidence, node.inputs[-1]):
             return "underflow"
-        try:
-            both = np.broadcast_arrays(above, below)
-        except ValueError:
-            both = above, below
-        return "zero_over_zero" if makes_nan and ((both[0] == 0) & (both[1] == 0)).any() else "division_by_zero"
+        return "zero_over_zero" if makes_nan and ((above == 0) & (below == 0)).any() else "division_by_zero"
     return "division_by_zero" if (np.abs(below) < TINY).any() else "overflow"
 
 
@@ -176,9 +172,7 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return "not_selected"
     if op in PRODUCTS or op in ("RealDiv", "DivNoNan", "Xlogy", "Xdivy"):
         return _by_product(evidence, node, position, x)
-    if op == "Cumprod":
-        return "wrong_at_zero"
-    if op == "Prod":
+    if op in ("Prod", "Cumprod"):
         return "underflow" if x[0].all() else "multiplied_by_zero"
     if op == "Mean" and not x[0].size:
         return "zero_over_zero"

@@ -70,9 +70,7 @@ def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], .
     at = _bad_outputs(evidence, node)
     code, key = mechanisms.of_infinite(evidence, node, at)
     if code == "underflow":
-        shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
-        then = ((node, "got 0"), *then)
-        node, key = shrunk, shrunk.inputs[0]
+        return _got_zero(evidence, node, then)
     if code in ("division_by_zero", "zero_over_zero", "overflow") and node.event.place.in_backward:
         makers = (evidence.maker(one) for one in node.inputs)
         root = next((one for one in makers if one is not None and one.op == "Sqrt"), None)
@@ -85,6 +83,11 @@ def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], .
         return of_value(evidence, hidden)
     is_half = bool(node.outputs) and evidence.trace.values[node.outputs[0]].dtype.size == 2
     return Story(code, node, key, then, {"is_half": is_half})
+
+
+def _got_zero(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], ...]) -> Story:
+    shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1])
+    return Story("underflow", shrunk, shrunk.inputs[0], ((node, "got 0"), *then))
 
 
 def _hidden(evidence: Evidence, node: Node) -> int | None:
@@ -187,8 +190,7 @@ def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
             values |= {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
         story = Story(code, node, key, values=values, certain=code != "unexplained")
         if code == "underflow":
-            shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
-            story = Story(code, shrunk, shrunk.inputs[0], ((node, "got 0"), *turned))
+            story = _got_zero(evidence, node, turned)
     maker = _zero_maker(evidence, node, mask)
     if maker is None or story.code in ("source_not_finite", "custom_gradient"):
         return story

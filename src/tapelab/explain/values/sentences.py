@@ -100,8 +100,5 @@ def _value_there(evidence: Evidence, story: Story) -> str:
         picked = values[bad]
     if np.iscomplexobj(picked):
         return str(picked[0])
-    return number(picked[0] if (picked == picked[0]).all() or picked.size == 1 else _telling(story, picked))
-
-
-def _telling(story: Story, picked: np.ndarray) -> np.number:
-    return picked[np.argmax(np.abs(picked))] if story.code in ("overflow", "saturated", "clipped") else picked[0]
+    is_largest_told = story.code in ("overflow", "saturated", "clipped")
+    return number(picked[np.argmax(np.abs(picked))] if is_largest_told else picked[0])

@@ -49,13 +49,20 @@ def _at_kink(evidence: Evidence, node: Node) -> bool:
     return bool((x[0] == other).any())
 
 
-def _is_degenerate(evidence: Evidence, node: Node) -> bool:
-    """Whether two eigenvalues or singular values are equal up to rounding."""
+def _rounding(evidence: Evidence, node: Node) -> float:
+    return float(np.finfo(evidence.trace.values[node.outputs[0]].dtype.as_numpy_dtype).eps)
+
+
+def _equal(evidence: Evidence, node: Node) -> np.ndarray:
+    """Which eigenvalues or singular values are equal to which others up to rounding: a mask."""
     values = evidence.array(node.outputs[0])
-    if values.ndim == 0 or values.shape[-1] < 2:
-        return False
-    gaps = np.abs(np.diff(np.sort(values, -1), axis=-1))
-    return bool((gaps <= 8 * np.finfo(values.dtype).eps * np.abs(values).max()).any())
+    gaps = np.abs(values[..., :, None] - values[..., None, :])
+    is_equal = gaps <= 8 * _rounding(evidence, node) * np.abs(values).max(initial=0.0)
+    return is_equal & ~np.eye(values.shape[-1], dtype=bool)
+
+
+def _is_degenerate(evidence: Evidence, node: Node) -> bool:
+    return bool(_equal(evidence, node).any())
 
 
 def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
@@ -96,6 +103,38 @@ def story(evidence: Evidence) -> Story | None:
             values = {"at": evidence.array(node.inputs[0]) == 0} if code == "root_at_zero" else {}
             return Story(code, node, node.inputs[0], values=values)
     return None
+
+
+def undefined_eigenvectors(evidence: Evidence) -> Story | None:
+    """Look for equal eigenvalues or singular values in whose vectors the gradient is not defined.
+
+    It is defined where the target stays as it is when these vectors turn. TensorFlow leaves the turn out.
+
+    Args:
+        evidence: an `Evidence`.
+
+    Returns:
+        A `Story`, or None.
+    """
+    for node, passed in evidence.replay.passed.items():
+        if node.op not in ("SelfAdjointEigV2", "Svd") or node.inputs[0] not in evidence.depends:
+            continue
+        values, *vectors = map(evidence.array, node.outputs)
+        gradients = [array(one) for one in passed.upstream[1:]]
+        if not all(one.ndim > 1 and one.size for one in vectors + gradients):  # only the values were computed
+            continue
+        count, largest = values.shape[-1], max(np.abs(one).max() for one in gradients)
+        turns = np.sum([_turn(*both)[..., :count, :count] for both in zip(vectors, gradients, strict=True)], axis=0)
+        turned = np.abs(turns[_equal(evidence, node)]).max(initial=0.0)
+        if turned > 1e3 * _rounding(evidence, node) * largest:
+            return Story("degenerate_eigenvalues", node, node.inputs[0])
+    return None
+
+
+def _turn(vectors: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """How the target changes where columns turn into each other: an antisymmetric matrix, 0 on the diagonal."""
+    product = np.swapaxes(vectors.conj(), -1, -2) @ gradient
+    return product - np.swapaxes(product.conj(), -1, -2)
 
 
 def _is_missed(evidence: Evidence, nodes: Iterable[Node], at_edge: bool) -> bool:

@@ -131,7 +131,9 @@ def _explained(
         return _unexplained(symptom, gradient, names)
     if evidence.gradient is None:
         cut = _cut_of(evidence)
-        story = Story("other_output", _call_of(evidence)) if cut is None else Story("cut_where_it_ran", cut)
+        # Of a function, the last call that was recorded: there a zero stands for None.
+        call = next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
+        story = Story("other_output", call) if cut is None else Story("cut_where_it_ran", cut)
     else:
         symptom, story = _judge(evidence, symptom, values)
     return worded(evidence, symptom, story, gradient, names, frame)
@@ -166,7 +168,7 @@ def _judge(evidence: Evidence, symptom: str, values: np.ndarray) -> tuple[str, S
         return symptom, story
     if symptom in ("nan", "inf"):
         return symptom, not_finite.of_cotangent(evidence)
-    special = (structure.equal_eigenvalues, special_points.story)
+    special = (special_points.undefined_eigenvectors, special_points.story)
     idle = (zeros.without_effect,) if symptom in ("zero", "tiny") else ()
     found = next((one for rule in (*special, *idle) if (one := rule(evidence)) is not None), None)
     if found is None and symptom == "zero":
@@ -186,11 +188,6 @@ def _cut_of(evidence: Evidence) -> Node | None:
         if parts and all(one is None for one in parts):
             return node
     return None
-
-
-def _call_of(evidence: Evidence) -> Node | None:
-    """The last call of a function that was recorded: where a zero stands for None."""
-    return next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
 
 
 def worded(

@@ -232,23 +232,12 @@ class Evidence:
 
         def made_by(one: int) -> Node | None:
             node = self.trace.producer.get(one)
-            return None if node is None or (node.op in READS and self._came_in_bad(node, is_bad)) else node
+            return None if node is None or node.op in READS else node  # a variable held what was read from it
 
         def worse(one: int) -> list[int]:
             return [name for name in made_by(one).inputs if is_bad(self.value(name))] if made_by(one) else []
 
         return [(made_by(one), one) for one in reachable([key], worse) if not worse(one)]
-
-    def _came_in_bad(self, node: Node, is_bad: Callable[[tf.Tensor | None], bool]) -> bool:
-        return node.op == "ReadVariableOp" or is_bad(self._variable(node))
-
-    def _variable(self, node: Node) -> tf.Tensor | None:
-        """What the variable that a lookup reads holds now; None where that cannot be told."""
-        handle = self.trace.values[node.inputs[0]]
-        try:
-            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=self.trace.values[node.outputs[0]].dtype)
-        except tf.errors.OpError:
-            return None
 
 
 def _filled(tensor: tf.Tensor) -> tf.Tensor:

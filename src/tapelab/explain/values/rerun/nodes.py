@@ -15,7 +15,6 @@ from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
 from tapelab.explain.values.rerun.operations import (
     attributes_of,
-    constant_of,
     custom_gradient,
     is_safe_to_run,
     pushed_in,
@@ -158,7 +157,7 @@ class _Interpreter:
         self._trace, self._event, self._is_recorded = trace, event, is_recorded
         self._unknown = set()  # keys of values that must not be computed again
         function = event.place.function
-        self._graph = private.rebuild(event.op) if function is None else private.graph_of(function)
+        self._graph = private.rebuild(event.op) if function is None else function.graph
         self._is_compiled = function is not None and function.definition.attr["_XlaMustCompile"].b
 
     def run(self) -> None:
@@ -198,7 +197,10 @@ class _Interpreter:
         trace = self._trace
         if operation.type in CALLS:
             inner = private.inner_graph(graph, operation.get_attr("f").name)
-            return self._graph_run(inner, inputs, {}, is_recorded)
+            # What a loop keeps comes out through the call that TensorFlow puts around it.
+            ends = zip(inner.outputs, operation.outputs, strict=False)
+            kept = {inside.name: pins[outside.name] for inside, outside in ends if outside.name in pins}
+            return self._graph_run(inner, inputs, kept, is_recorded)
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = private.inner_graph(graph, operation.get_attr(branch).name)
@@ -212,7 +214,7 @@ class _Interpreter:
             return keys
         if operation.type == "Const":
             return keys
-        backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(graph, tensor, known))
+        backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(tensor, known))
         trace._add(
             operation.type, inputs, keys, attributes_of(operation), self._event, lines.first_own(operation.traceback),
             scope=operation.name.rpartition("/")[0], backward=backward, is_recorded=is_recorded,
@@ -251,38 +253,28 @@ class _Interpreter:
 
         The state of a random generator must not be read again, and need not: the numbers drawn from it are pinned.
         """
-        values = [self._trace.values[key] for key in inputs]
-        if self._unknown.isdisjoint(inputs) and is_safe_to_run(operation):
-            return self._values(operation, values, pins), True
+        if operation.type == "Const":
+            return [tf.constant(tf.make_ndarray(operation.get_attr("value")))], True
         pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
         if all(value is not None for value in pinned):
             return pinned, True
+        if self._unknown.isdisjoint(inputs) and is_safe_to_run(operation):
+            values = [self._trace.values[key] for key in inputs]
+            outputs = private.run(operation.type, attributes_of(operation), values, len(pinned))
+            return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)], True
         if any(is_handle(tensor.dtype) for tensor in operation.outputs):
             raise NotInterpreted(operation.type)
         return [tf.zeros((), tensor.dtype) for tensor in operation.outputs], False
 
-    def _values(
-        self, operation: tf.Operation, inputs: Sequence[tf.Tensor], pins: Mapping[str, tf.Tensor]
-    ) -> list[tf.Tensor]:
-        if operation.type == "Const":
-            return [constant_of(operation)]
-        pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
-        if all(value is not None for value in pinned):
-            return pinned
-        if not is_safe_to_run(operation):
-            raise NotInterpreted(operation.type)
-        outputs = private.run(operation.type, attributes_of(operation), inputs, len(operation.outputs))
-        return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)]
-
-    def _value_of(self, graph: tf.Graph, tensor: tf.Tensor, known: dict[str, int]) -> tf.Tensor:
+    def _value_of(self, tensor: tf.Tensor, known: dict[str, int]) -> tf.Tensor:
         """The value of a tensor in a graph that was run; its operation is run now if the outputs did not need it."""
         if tensor.name not in known:
-            operation = tensor.op
-            values = [self._value_of(graph, one, known) for one in operation.inputs]
-            outputs = self._values(operation, values, {})
-            known.update(
-                (one.name, self._trace.new_key(value)) for one, value in zip(operation.outputs, outputs, strict=True)
-            )
+            for one in tensor.op.inputs:
+                self._value_of(one, known)
+            outputs, is_known = self._known_values(tensor.op, [known[one.name] for one in tensor.op.inputs], {})
+            if not is_known:
+                raise NotInterpreted(tensor.op.type)
+            known.update(zip((one.name for one in tensor.op.outputs), map(self._trace.new_key, outputs), strict=True))
         return self._trace.values[known[tensor.name]]
 
     def _evaluate(self, graph: tf.Graph, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:

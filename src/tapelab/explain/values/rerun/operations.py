@@ -42,11 +42,6 @@ def pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list[
     return found
 
 
-def constant_of(operation: tf.Operation) -> tf.Tensor:
-    """Return the tensor that a Const operation gives."""
-    return tf.constant(tf.make_ndarray(operation.get_attr("value")))
-
-
 def attributes_of(operation: tf.Operation) -> tuple[Any, ...]:
     """Return an operation's attributes as eager execution takes them: a tuple of alternating names and values."""
     definition = operation.node_def.attr
