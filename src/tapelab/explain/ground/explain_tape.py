@@ -2,13 +2,14 @@
 
 import collections
 import contextlib
+import itertools
 import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from tapelab.explain.ground import hooks, lines, private, self_test
-from tapelab.explain.ground.log import Log, keys_of
+from tapelab.explain.ground.log import Log, keys_in
 
 import tensorflow as tf
 
@@ -174,7 +175,7 @@ class ExplainTape(tf.GradientTape):
             self._busy = False
         self.spent, self.spent_line = True, lines.walk(sys._getframe(1), (), None).line
         if self._sees():
-            self.asked = set(_pairs(target, sources))
+            self.asked = set(itertools.product(keys_in(target), keys_in(sources)))
 
     def _refuse_loop(self, keywords: dict[str, Any]) -> None:
         if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
@@ -182,9 +183,3 @@ class ExplainTape(tf.GradientTape):
                 "GradientTape must be created with persistent=True to compute the jacobian with eager execution "
                 "enabled and with experimental_use_pfor set to False."
             )
-
-
-def _pairs(target: Any, sources: Any) -> list[tuple[int, int]]:
-    """Return (key, key) for each target and source."""
-    keys = [[key for value in tf.nest.flatten(values) for key in keys_of(value)] for values in (target, sources)]
-    return [(first, second) for first in keys[0] for second in keys[1]]

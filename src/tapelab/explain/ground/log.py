@@ -40,6 +40,11 @@ def keys_of(value: Any) -> list[int]:
     return [private.key(part) for part in carrying or parts]
 
 
+def keys_in(structure: Any) -> list[int]:
+    """Return the keys of all values in a structure."""
+    return [key for value in tf.nest.flatten(structure) for key in keys_of(value)]
+
+
 class Kind(enum.Enum):
     """How TensorFlow records it: an operation, a custom gradient, or the call of a tf.function; or not at all."""
 

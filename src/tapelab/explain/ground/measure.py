@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # what a tape returns, where there is one
 
@@ -80,6 +81,12 @@ class Measures:
     def share_of_zeros(self, tensor: Gradient | None) -> float:
         """The share of elements that are zero; 0 where there are none."""
         return self._remember("share", tensor, lambda a: float((a == 0).mean()) if a.size else 0.0)
+
+
+def rounding(tensor: Gradient) -> float:
+    """Return the relative rounding error of a tensor's dtype; 0 for whole numbers."""
+    dtype = tensor.dtype.real_dtype
+    return float(finfo(dtype.as_numpy_dtype).eps) if dtype.is_floating else 0.0
 
 
 def rms(values: np.ndarray) -> float:

@@ -32,9 +32,8 @@ def without_path(question: Question) -> Finding:
     Returns:
         A `Finding`.
     """
-    outside = (_statistics, _target_outside, _replaced, _recomputed)
     sides = _Sides(question)
-    for rule in (*outside, _left, _constant, _copied, _perhaps_left, _before, _unused):
+    for rule in (_statistics, _target_outside, _replaced, _left, _constant, _copied, _perhaps_left, _before, _unused):
         finding = rule(question, sides)
         if finding is not None:
             return finding
@@ -112,7 +111,7 @@ def _target_outside(question: Question, sides: _Sides) -> Finding | None:
 
 
 def _replaced(question: Question, sides: _Sides) -> Finding | None:
-    """The source is a tensor that was made later, or that nothing uses."""
+    """The source is a tensor that was made later, or made twice, or that nothing uses."""
     if question.is_variable:
         return None
     log, start = question.log, question.start
@@ -121,17 +120,12 @@ def _replaced(question: Question, sides: _Sides) -> Finding | None:
     if log.closed is not None and start > log.closed:
         return Finding("source_replaced", line=line)
     twin = _twin(question, sides)
-    if maker is not None and twin is None and not question.flow.uses(start):
+    if twin is not None:
+        return Finding("recomputed", line=question.flow.producer[twin].line)
+    if maker is not None and not question.flow.uses(start):
         fix = f"# take the gradient with respect to what {question.target_name} was computed from"
         return Finding("source_replaced", "unused", line=line, fix=fix, values={"op": maker.name})
     return None
-
-
-def _recomputed(question: Question, sides: _Sides) -> Finding | None:
-    twin = None if question.is_variable else _twin(question, sides)
-    if twin is None:
-        return None
-    return Finding("recomputed", line=question.flow.producer[twin].line)
 
 
 def _twin(question: Question, sides: _Sides) -> int | None:

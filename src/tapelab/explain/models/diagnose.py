@@ -12,7 +12,7 @@ from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.log import keys_of
+from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
@@ -86,7 +86,7 @@ def diagnosed(
         asked_from: the learner's `Line` that asked, which is not to blame for anything; or None.
         weights: [(variable, value)] to put in place meanwhile.
     """
-    if not _is_built(model):
+    if not all(layer.built for layer in model_step.layers_of(model)):
         model(model_step.inputs_of(batch))
     if not model.trainable_variables:
         raise ValueError(
@@ -126,10 +126,6 @@ def _at_a_scale_that_fits(
             return first
 
 
-def _is_built(model: tf.keras.Model) -> bool:
-    return all(layer.built for layer in model_step.layers_of(model))
-
-
 def _value(part: Part) -> float:
     losses = tf.nest.flatten(part.loss)
     return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
@@ -143,8 +139,7 @@ def _examine(
     found = study(tape, part.loss, part.variables, ["the loss", *names])
     values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
-    targets = tuple(tf.nest.flatten(part.loss))
-    flow = Flow(tape.log, {key for one in targets for key in keys_of(one)})
+    targets, flow = tuple(tf.nest.flatten(part.loss)), Flow(tape.log, set(keys_in(part.loss)))
     health = []
     for variable, name, one, value in zip(part.variables, names, found, values, strict=True):
         numbers = {

@@ -161,8 +161,6 @@ def _text(leaf: Leaf | None, code: str) -> str:
         return leaf.dtype.name
     if leaf.kind == "value":
         return repr(leaf.value)
-    if leaf.kind in ("object", "structure"):
-        return leaf.value
     if leaf.kind in ("tensor", "variable"):
         return f"a {leaf.kind} of {leaf.dtype.name} {leaf.shape}"
     return str(leaf.value)

@@ -149,7 +149,8 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
             if (x[0] == 0).all():
                 return "at_kink"
             return "dead_relu" if (x[0] <= 0).all() else "clipped"
-        return "dead_relu" if op == "Maximum" and _is_relu(evidence, node) else "clipped"
+        is_relu = op == "Maximum" and any(one.size == 1 and not one.any() for one in x)
+        return "dead_relu" if is_relu else "clipped"
     if known(op).has("saturates"):
         return "underflow" if op == "Exp" else "saturated"
     if op in ("Softmax", "LogSoftmax"):
@@ -191,10 +192,6 @@ def _has_margin(evidence: Evidence, node: Node) -> bool:
                     return True
             maker = evidence.trace.producer.get(maker.inputs[0])
     return False
-
-
-def _is_relu(evidence: Evidence, node: Node) -> bool:
-    return any(not array.any() and array.size == 1 for array in evidence.made_of(node))
 
 
 def read_from(evidence: Evidence, key: int) -> int | None:

@@ -196,7 +196,8 @@ def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
         return story
     if maker.op in _SELECTIONS:
         return dataclasses.replace(story, code="unselected_branch", then=(*story.then, (maker, "gave it gradient 0")))
-    if maker.op in ("Mul", "MulNoNan") and _has_constant_zero(evidence, maker):
+    zeros = [key for key in maker.inputs if np.any(evidence.array(key) == 0)]
+    if maker.op in ("Mul", "MulNoNan") and not all(map(evidence.is_learned, zeros)):
         return dataclasses.replace(story, code="masked_by_zero", then=(*story.then, (maker, "multiplied by 0")))
     if maker.op in _SLICES:
         values = {**story.values, "unused": True}
@@ -219,10 +220,6 @@ def _is_bad_there(evidence: Evidence, key: int, mask: np.ndarray | np.bool_) -> 
     """Whether a forward value is bad where a cotangent is; of another shape, anywhere."""
     bad = bad_elements(evidence.array(key))
     return bool((bad & mask).any() if bad.shape == mask.shape else bad.any())
-
-
-def _has_constant_zero(evidence: Evidence, node: Node) -> bool:
-    return any(np.any(evidence.array(key) == 0) and not evidence.is_learned(key) for key in node.inputs)
 
 
 def _zero_maker(evidence: Evidence, node: Node, bad: np.ndarray | np.bool_) -> Node | None:

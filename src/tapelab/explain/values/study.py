@@ -11,8 +11,8 @@ from typing import Any
 from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import Log, keys_of
-from tapelab.explain.ground.measure import Gradient, Measures, array
+from tapelab.explain.ground.log import Log, keys_in, keys_of
+from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
@@ -23,7 +23,6 @@ from tapelab.explain.values.sentences import blamed, sentence_of
 
 import numpy as np
 import tensorflow as tf
-from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
 def study(
@@ -63,8 +62,7 @@ class _Replays:
 
     def __init__(self, log: Log, targets: Iterable[Any], sources: Iterable[Any]):
         self._log = log
-        self._targets = [key for target in targets for key in keys_of(target)]
-        self._sources = [key for source in sources for key in keys_of(source)]
+        self._targets, self._sources = keys_in(targets), keys_in(sources)
         self._made = {}
 
     def of(self, inline: bool) -> tuple[Replay, Measures]:
@@ -103,16 +101,15 @@ def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tu
     """
     if found is None or gradient is None:
         return found is None and (gradient is None or not array(gradient).any())
-    eps = float(finfo(gradient.dtype.real_dtype.as_numpy_dtype).eps)
     found, expected = array(found), array(gradient)
     if found.shape != expected.shape:
         return False
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max(initial=0.0))
     terms = [np.abs(array(part)).max(initial=0.0) for _, part in parts]
-    rounding = 30 * eps * max([term for term in terms if np.isfinite(term)], default=0.0)
+    noise = 30 * rounding(gradient) * max([term for term in terms if np.isfinite(term)], default=0.0)
     with np.errstate(invalid="ignore"):
-        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
+        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, noise), equal_nan=True)
 
 
 def _explained(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
-from tapelab.explain.ground.measure import Gradient, Measures, array
+from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.nodes import Node
@@ -111,10 +111,9 @@ class Evidence:
         if not pairs or any(not np.isfinite(after).all() for after, _ in pairs):
             return None
         # By more than rounding, as between two ways of adding up.
-        size = self.trace.values[self.target].dtype.size
-        rounding = 30 * float(np.finfo({2: np.float16, 4: np.float32}.get(size, np.float64)).eps)
+        noise = 30 * rounding(self.trace.values[self.target])
         change = abs(sum(np.sum(after) - np.sum(before) for after, before in pairs))
-        return bool(change > rounding * sum(np.abs(before).sum() for _, before in pairs))
+        return bool(change > noise * sum(np.abs(before).sum() for _, before in pairs))
 
     def target_moved(self, step: np.ndarray) -> float:
         """The sum of the targets after a step of the source.

@@ -181,13 +181,12 @@ class _Interpreter:
             if operation.type == "Placeholder":
                 continue
             inputs = tuple(known[tensor.name] for tensor in operation.inputs)
-            outputs = self._operation(graph, operation, inputs, pins, is_recorded, known)
+            outputs = self._operation(operation, inputs, pins, is_recorded, known)
             known.update(zip((tensor.name for tensor in operation.outputs), outputs, strict=False))
         return [known[tensor.name] for tensor in graph.outputs]
 
     def _operation(
         self,
-        graph: tf.Graph,
         operation: tf.Operation,
         inputs: tuple[int, ...],
         pins: Mapping[str, tf.Tensor],
@@ -196,17 +195,17 @@ class _Interpreter:
     ) -> Sequence[int]:
         trace = self._trace
         if operation.type in CALLS:
-            inner = private.inner_graph(graph, operation.get_attr("f").name)
+            inner = private.inner_graph(operation.graph, operation.get_attr("f").name)
             # What a loop keeps comes out through the call that TensorFlow puts around it.
             ends = zip(inner.outputs, operation.outputs, strict=False)
             kept = {inside.name: pins[outside.name] for inside, outside in ends if outside.name in pins}
             return self._graph_run(inner, inputs, kept, is_recorded)
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
-            inner = private.inner_graph(graph, operation.get_attr(branch).name)
+            inner = private.inner_graph(operation.graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, is_recorded)
         if operation.type in LOOPS:
-            return self._loop(graph, operation, inputs, is_recorded, pins)
+            return self._loop(operation, inputs, pins, is_recorded)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
         if not is_known:
@@ -223,14 +222,11 @@ class _Interpreter:
         return keys
 
     def _loop(
-        self,
-        graph: tf.Graph,
-        operation: tf.Operation,
-        state: Sequence[int],
-        is_recorded: bool,
-        pins: Mapping[str, tf.Tensor],
+        self, operation: tf.Operation, state: Sequence[int], pins: Mapping[str, tf.Tensor], is_recorded: bool
     ) -> Sequence[int]:
-        condition, body = (private.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
+        condition, body = (
+            private.inner_graph(operation.graph, operation.get_attr(name).name) for name in ("cond", "body")
+        )
         kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
         kept = pushed_in(body, kept)
         number = 0
