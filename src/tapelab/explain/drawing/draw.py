@@ -7,7 +7,7 @@ from typing import Any
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
 from tapelab.explain.causes import SYMPTOMS
-from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, files_of, size_of, text_of, width_of
+from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, size_of, text_of, width_of
 from tapelab.explain.drawing.layout import STUB, Placed, layered
 from tapelab.explain.drawing.numbered_table import numbering
 from tapelab.explain.drawing.shown_values import Passage, replayed
@@ -118,7 +118,8 @@ def _named(names: Collection[str], asked: Sequence[Question]) -> str:
 
 
 def _figure(drawing: Sketch, title: str, passage: Passage | None) -> Figure:
-    texts = {box: text_of(box, files_of(drawing), passage) for box in drawing.boxes}
+    files = {line.file for box in drawing.boxes for line in box.lines}
+    texts = {box: text_of(box, files, passage) for box in drawing.boxes}
     sizes = {box: size_of(text) for box, text in texts.items()}
     links, labels = [], {}
     for link, causes in drawing.links.items():

@@ -62,10 +62,6 @@ def _on_operation(
     if graph is None and _listeners():
         if isinstance(op_type, bytes):
             op_type = op_type.decode()
-        if outputs is None:
-            outputs = ()
-        elif not isinstance(outputs, (list, tuple)):
-            outputs = (outputs,)
         function_code = private.CALL_OF_FUNCTION if op_type.startswith("__") else None
         place = lines.walk(sys._getframe(1), private.BACKWARD_PASS, function_code, private.scope())
         _tell("on_operation", op_type, inputs, attributes, outputs, place)

@@ -4,6 +4,7 @@ The body is rebuilt from the definition that TensorFlow's runtime holds, so that
 learner's graph as it is. Where the learner's own graph is still there, it tells the line of each operation.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -179,10 +180,8 @@ class Body:
     def _cut(self, code: str, operation: tf.Operation) -> Cut:
         line = None
         if self._original is not None:
-            try:
+            with contextlib.suppress(KeyError):  # TensorFlow added it
                 line = lines.first_own(self._original.get_operation_by_name(operation.name).traceback)
-            except (KeyError, AttributeError):
-                line = None
         return Cut(code, operation.type, line, node=operation.name)
 
 

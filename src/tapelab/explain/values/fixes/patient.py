@@ -68,10 +68,8 @@ class Patient:
         """The statement with the argument changed: `s` in the template stands for it."""
         return self.with_part(self.argument, filled(template, s=self.argument))
 
-    def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix | None:
+    def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix:
         """The statement with another argument where a condition holds not (or, without `when`, where it does)."""
-        if self.argument is None:
-            return None
         chosen = [text(self.argument), safe] if when else [safe, text(self.argument)]
         choice = f"tf.where({condition}, {', '.join(chosen)})"
         if self.lambdas:  # no line can be put before it
