@@ -19,9 +19,7 @@ def nothing(job, batch):
 
 def main(runs=1000, workers=2):
     jobs = [
-        single_run.Job(
-            sweep.Run(f"00_empty__seed={seed}", "00_empty", {"seed": seed}, {"seed": seed}), "python3", "/", 60.0
-        )
+        single_run.Job(sweep.Run(f"00_empty__seed={seed}", "00_empty", {"seed": seed}), "python3", "/", 60.0)
         for seed in range(runs)
     ]
     settings = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}

@@ -272,6 +272,20 @@ def kernels():
 
 
 @pytest.fixture(scope="session")
+def gone():
+    """A function that tells whether a process has ended; a zombie has."""
+    import psutil
+
+    def told(pid):
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return told
+
+
+@pytest.fixture(scope="session")
 def printed():
     """A function that returns all that a notebook's cells printed."""
     import nbformat

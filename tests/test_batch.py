@@ -199,7 +199,7 @@ def test_a_notebook_that_is_not_as_it_was_stored_is_executed_again(tmp_path, sma
         executed.write_bytes(content[: len(content) // 2] if damage == "half" else content.replace(b"seed", b"said"))
     status, shown = run_batch(small, tmp_path / "out", resume=True)
     assert status == 0
-    assert "1 executed notebook is missing or not as stored, and run again: 00_one" in shown
+    assert "[1/1] ran 00_one" in shown
     assert executed.read_bytes() == content
     _, shown = run_batch(small, tmp_path / "out", resume=True)
     assert "1 of 1 runs are unchanged" in shown

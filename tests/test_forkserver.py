@@ -1,6 +1,7 @@
 """The fork server: what is forked is right, on its own, and gone in time; where a fork is not sound, a new program."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -25,17 +26,9 @@ def light(monkeypatch, serve, forked_kernels):
     serve()
 
 
-def gone(pid):
-    """Whether a process has ended; a zombie has."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 @contextlib.contextmanager
-def kernel(**env):
-    manager, channels = start_new_kernel(kernel_name="python3", env=dict(os.environ) | env)
+def kernel(name="python3", **env):
+    manager, channels = start_new_kernel(kernel_name=name, env=dict(os.environ) | env)
     try:
         yield manager, channels
     finally:
@@ -106,22 +99,21 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
         assert execute(third, code)[0].startswith("True 3 False False\n")
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.parametrize(("first", "then"), [(None, "jax"), ("jax", None), ("jax", "torch"), ("jax", "jax")])
-def test_a_kernel_that_must_import_for_itself_is_not_forked(light, monkeypatch, first, then):
+def test_a_kernel_with_variables_of_its_own_imports_for_itself(light, monkeypatch, tmp_path):
     """Keras reads its backend while it is imported: the server's is not a kernel's with another one."""
-    environments = [{} if backend is None else {"KERAS_BACKEND": backend} for backend in (first, then)]
+    spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": ""}
+    for name, backend in (("same", {}), ("other", {"KERAS_BACKEND": "jax"})):
+        (tmp_path / "kernels" / name).mkdir(parents=True)
+        (tmp_path / "kernels" / name / "kernel.json").write_text(json.dumps(spec | {"env": backend}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    with monkeypatch.context() as patch:
-        for name, value in environments[0].items():
-            patch.setenv(name, value)
-        forkserver.start(time.sleep, 0).join()  # and with it the server
-    with kernel(**environments[1]) as (_, channels):
-        code = "import os, sys; print('wave' in sys.modules, os.environ.get('KERAS_BACKEND'))"
-        assert execute(channels, code)[0] == f"{first == then} {then}\n"
+    code = "import os, sys; print('wave' in sys.modules, os.environ.get('KERAS_BACKEND'))"
+    for name, expected in (("same", "True None\n"), ("other", "False jax\n")):
+        with kernel(name) as (_, channels):
+            assert execute(channels, code)[0] == expected
 
 
-def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, wait_for):
+def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, wait_for, gone):
     with kernel() as (manager, channels):
         # Interrupted before the cell's own code runs, ipykernel would go on to run it.
         asked = channels.execute("import time; print('here', flush=True); time.sleep(600)")
@@ -166,7 +158,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("way", ["forked", "anew"])
 @pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
-def test_no_process_survives(tmp_path, way, ending, wait_for):
+def test_no_process_survives(tmp_path, way, ending, wait_for, gone):
     folder = tmp_path / "work"
     folder.mkdir()
     (tmp_path / "owner.py").write_text(OWNER)
@@ -225,7 +217,7 @@ def test_where_a_fork_is_not_sound_the_plain_way_is_taken_and_one_line_says_why(
     assert done.stdout.count(line) == 1
 
 
-def test_a_killed_server_is_followed_by_another(light, wait_for):
+def test_a_killed_server_is_followed_by_another(light, wait_for, gone):
     with kernel() as (manager, _):
         pid = manager.provisioner.pid
         server = psutil.Process(pid).parent()

@@ -105,16 +105,11 @@ def test_what_is_run_is_reported_and_can_be_resumed(tmp_path, command, nb, optio
 
 REFUSED = {
     "null tags": (notebook(tags=None), CATALOGUE, [], "is not a notebook: at cells/0/metadata/tags"),
-    "a computed default": (notebook("x = 1; x += 2"), CATALOGUE, [], "must hold lines 'name = literal' only"),
-    "a set": (notebook("x = {1}"), CATALOGUE, ["-p", "x", "{2}"], "a set cannot be given from outside"),
-    "a name twice": (notebook(), CATALOGUE + CATALOGUE[CATALOGUE.index("[[n") :], [], "two notebooks have one name"),
     "an endless limit": (notebook(), CATALOGUE, ["--timeout", "inf"], "'inf' is not a valid integer range"),
-    "a limit that is none": (notebook(), CATALOGUE, ["--timeout", "nan"], "'nan' is not a valid integer range"),
     "a long limit": (notebook(), CATALOGUE, ["--timeout", "9" * 300], "is not in the range 1<=x<=31536000"),
     "no time": (notebook(), CATALOGUE, ["--timeout", "0"], "0 is not in the range 1<=x<=31536000"),
     "no output": (notebook(), CATALOGUE, ["--output", ""], "it names no place"),
     "no kernel": (notebook(), CATALOGUE, ["--kernel", "../x"], "no kernel is called '../x'; installed: "),
-    "no notebook": (notebook(), CATALOGUE, ["7"], "'7' names no notebook"),
     "no parameter": (notebook(), CATALOGUE, ["-p", "sed", "1"], "known: seed"),
     "workers elsewhere": (notebook(), CATALOGUE, ["--dask", "tcp://127.0.0.1:9", "--workers", "2"], "for this machine"),
     "no variable": (notebook(), CATALOGUE, ["--pass-env", "NO_SUCH"], "--pass-env NO_SUCH: there is no such variable"),

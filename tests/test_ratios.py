@@ -36,7 +36,7 @@ def places(picture):
 
 
 def test_faster_is_to_the_right_and_a_loss_has_a_mark_like_a_win():
-    picture = ratios.svg(ratios.rows(TABLE))
+    picture = ratios.figure(ratios.rows(TABLE))
     ElementTree.fromstring(picture)
     found = places(picture)
     one = float(re.search(r'class="one" d="M([\d.]+) ', picture)[1])
@@ -51,7 +51,7 @@ def test_faster_is_to_the_right_and_a_loss_has_a_mark_like_a_win():
 
 def test_every_figure_of_the_page_is_in_its_picture():
     works = ratios.rows(PAGE)
-    picture = ratios.svg(works)
+    picture = ratios.figure(works)
     assert len(works) > 20
     for row in works:
         for peer, ratio in row.ratios.items():
@@ -60,7 +60,7 @@ def test_every_figure_of_the_page_is_in_its_picture():
 
 
 def test_no_point_hides_another():
-    found = re.findall(r'translate\(([\d.]+) ([\d.]+)\)"', ratios.svg(ratios.rows(PAGE)))
+    found = re.findall(r'translate\(([\d.]+) ([\d.]+)\)"', ratios.figure(ratios.rows(PAGE)))
     points = [(float(x), float(y)) for x, y in found]
     assert len(points) > 60
     near = [(a, b) for i, a in enumerate(points) for b in points[:i] if abs(a[0] - b[0]) < 9 and abs(a[1] - b[1]) < 9]

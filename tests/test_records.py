@@ -12,13 +12,12 @@ import pytest
 RAN = Record(
     name="00_one__seed=1",
     notebook="00_one",
-    parameters={"seed": "1"},
-    settings={"seed": "1", "sizes": "(1, 2)"},
+    parameters={"seed": "1", "name": "'x'"},
     verdict="ran",
     problem=None,
     started="2026-01-01T00:00:00+00:00",
     seconds=10.5,
-    phases=Phases(0.5, 1.0, 8.0),
+    phases=Phases(1.0, 8.0),
     cells=3,
     where="here",
     digest="0",
@@ -74,37 +73,26 @@ DAMAGED = {
     "half": WHOLE[: len(WHOLE) // 2],
     "no JSON": "{",
     "another encoding": WHOLE.replace("here", "là").encode("latin-1"),
-    "zeros": "\x00" * 100,
     "a list": "[]",
     "no format": "{}",
-    "an older format": changed(format=1),
     "a later format": changed(format=99),
-    "a format in words": changed(format="2"),
     "no runs": changed(runs=None),
     "an empty run": changed(runs=[{}]),
-    "runs by name": changed(runs={"00_one": {}}),
     "an earlier run that is none": changed(earlier={"00_one": {"name": "00_one"}}),
-    "no name": with_run(name="gone"),
-    "no fingerprint": with_run(fingerprint="gone"),
     "no problem": with_run(problem="gone"),
     "another verdict": with_run(verdict="fine"),
     "a failure without a problem": with_run(verdict="failed"),
     "a problem that is none": with_run(problem={"kind": "cell"}),
-    "seconds in words": with_run(seconds="10"),
     "negative seconds": with_run(seconds=-1),
-    "seconds that are none": with_run(seconds=float("nan")),
     "endless seconds": with_run(seconds=float("inf")),
-    "many seconds": with_run().replace("10.5", "1" + "0" * 400),
     "more seconds": with_run().replace("10.5", "9" * 5000),
     "many cells": with_run(cells=10**4000),
-    "no phases": with_run(phases=None),
     "a phase in words": with_run(phases={"cells": "long"}),
     "a value that is no text": with_run(parameters={"seed": 1}),
     "a name that leads elsewhere": with_run(name="../../x"),
     "a name that is too long": with_run(name="x" * 300),
     "half a character": with_run().replace("here", "\\ud800"),
-    "deep settings": with_run(settings="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
-    "deep and unknown": changed(more="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
+    "deep parameters": with_run(parameters="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
     "packages in words": changed(environment={"packages": "many"}),
     "no worker": changed(workers=0),
 }
@@ -114,9 +102,7 @@ DAMAGED = {
 def test_what_nobody_wrote_is_refused(place, content):
     content = content.encode() if isinstance(content, str) else content
     place.write("report.json", content)
-    with pytest.raises(
-        records.DamagedReportError, match=r"out/report\.json is (damaged \(|of format \d+, and this is)"
-    ):
+    with pytest.raises(records.DamagedReportError, match=r"out/report\.json is damaged \("):
         records.read(place)
 
 

@@ -19,14 +19,6 @@ STARTS = read_text("survivors", "STARTS")
 BUSY = "import re; re.match('(a+)+$', 'a' * 60 + 'b')"  # for years, with Python's lock held
 
 
-def gone(pid):
-    """Whether a process has ended; a zombie has."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def kill_the_kernel(process, kernel):
     kernel.kill()
 
@@ -55,7 +47,7 @@ def run_to_the_end(fork, tmp_path, wait_for, monkeypatch):
     def run(sources, ending):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        job = single_run.Job(sweep.Run("a", "a", {}, {}), "python3", str(tmp_path), 600.0)
+        job = single_run.Job(sweep.Run("a", "a", {}), "python3", str(tmp_path), 600.0)
         own, pids, processes = children.Children(os.environ, fork, say=pytest.fail), tmp_path / "pids", []
 
         class Noted(children.Child):
@@ -79,7 +71,7 @@ def run_to_the_end(fork, tmp_path, wait_for, monkeypatch):
     return run
 
 
-def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for):
+def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for, gone):
     outcome, pids = run_to_the_end(["seed = 0", STARTS], None)
     assert outcome.problem is None
     wait_for(lambda: all(gone(pid) for pid in pids), 30)
@@ -87,7 +79,7 @@ def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for):
 
 @pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("ending", [kill_the_kernel, kill_papermill, kill_papermills_guard])
-def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending, fork):
+def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending, fork, gone):
     outcome, pids = run_to_the_end(["seed = 0", STARTS + BUSY], ending)
     if ending is kill_the_kernel:
         assert str(outcome.problem).startswith("cell 2: the kernel was ended by SIGKILL")
@@ -108,7 +100,7 @@ def is_alone(folder, place, *others):
 
 @pytest.mark.parametrize("names", [("01_busy",), ("00_quick", "01_busy")], ids=["one plain", "several forked"])
 def test_a_command_that_is_killed_leaves_no_process_and_no_folder(
-    tmp_path, make_collection, command_line, wait_for, names
+    tmp_path, make_collection, command_line, wait_for, names, gone
 ):
     sources = {"00_quick": ["seed = 0"], "01_busy": ["seed = 0", STARTS, BUSY]}
     make_collection(tmp_path / "notebooks", {name: sources[name] for name in names})

@@ -10,7 +10,10 @@ from tapelab.process.files import write_whole
 import nbformat
 import pytest
 
-TWO = {"00_one": "seed = 0\nrate = 0.1\nname = 'x'\nfast = True\nsizes = [1, 2]", "01_two": "seed = 1\ndepth: int = 3"}
+TWO = {
+    "00_one": ["seed = 0\nrate = 0.1\nname = 'x'\nfast = True\nsizes = [1, 2]"],
+    "01_two": ["seed = 1\ndepth: int = 3"],
+}
 HOSTILE = [
     "__import__('os').system('touch owned')",
     "a'; import os #",
@@ -31,20 +34,8 @@ HOSTILE = [
 
 
 @pytest.fixture
-def collection(tmp_path):
-    return write(tmp_path / "notebooks", TWO)
-
-
-def write(folder, cells):
-    """A collection whose notebooks have one cell each, of parameters."""
-    folder.mkdir()
-    entries = (f'[[notebook]]\nname = "{name}"\ntitle = "T"\nsummary = ""\n' for name in cells)
-    text = 'repository = "o/r"\nref = "main"\n[references]\n' + "\n".join(entries)
-    (folder / "collection.toml").write_text(text, encoding="utf-8")
-    for name, source in cells.items():
-        cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["parameters"]})
-        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / f"{name}.ipynb")
-    return catalogue.load(folder)
+def collection(tmp_path, make_collection):
+    return make_collection(tmp_path / "notebooks", TWO)
 
 
 def runs(collection, given=(), sweeps=()):
@@ -56,7 +47,6 @@ def test_without_parameters_each_notebook_runs_once_under_its_own_name(collectio
         ("00_one", "00_one", {}),
         ("01_two", "01_two", {}),
     ]
-    assert runs(collection)[1].settings == {"seed": 1, "depth": 3}
 
 
 def test_a_parameter_goes_to_the_notebooks_that_have_it_and_becomes_a_value_of_its_type(collection):
@@ -65,7 +55,6 @@ def test_a_parameter_goes_to_the_notebooks_that_have_it_and_becomes_a_value_of_i
     assert one.parameters == {"seed": 7, "rate": 1.0, "name": "y", "fast": False}
     assert [type(value) for value in one.parameters.values()] == [int, float, str, bool]
     assert two.parameters == {"seed": 7}
-    assert two.settings == {"seed": 7, "depth": 3}
 
 
 def test_sweeps_give_every_combination_and_no_run_twice(collection):
@@ -134,9 +123,9 @@ def test_what_cannot_be_is_refused(collection, given, sweeps, message):
         *("x = " + "[" * 5000 + "]" * 5000, "x = " + "-" * 50_000 + "1", "x = " + "9" * 5000, "def f(): pass"),
     ],
 )
-def test_a_cell_of_parameters_with_more_than_literals_is_refused(tmp_path, cell):
+def test_a_cell_of_parameters_with_more_than_literals_is_refused(tmp_path, cell, make_collection):
     with pytest.raises(sweep.ParameterError, match="must hold lines 'name = literal' only") as refused:
-        runs(write(tmp_path / "n", {"00_one": cell}))
+        runs(make_collection(tmp_path / "n", {"00_one": [cell]}))
     assert len(str(refused.value)) < 3000
 
 
@@ -160,13 +149,12 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("source", DEFAULTS, ids=lambda source: source[:20])
-def test_any_literal_may_be_a_default_and_can_be_shown(tmp_path, source):
-    collection = write(tmp_path / "n", {"00_one": f"odd = {source}\nseed = 0"})
-    (run,) = runs(collection, [("seed", "1")])
-    assert run.parameters == {"seed": 1}
-    assert run.settings["odd"] == DEFAULTS[source]
-    assert type(run.settings["odd"]) is type(DEFAULTS[source])
-    assert sweep.literal(run.settings["odd"]).encode()
+def test_any_literal_may_be_a_default_and_can_be_shown(tmp_path, source, make_collection):
+    collection = make_collection(tmp_path / "n", {"00_one": [f"odd = {source}\nseed = 0"]})
+    odd = sweep.parameters_of(collection.ipynb(collection.notebooks[0]))["odd"]
+    assert odd == DEFAULTS[source]
+    assert type(odd) is type(DEFAULTS[source])
+    assert sweep.literal(odd).encode()
 
 
 @pytest.mark.parametrize(
@@ -224,9 +212,9 @@ def test_a_notebook_in_another_encoding_is_named(collection):
         runs(collection)
 
 
-def test_a_long_name_and_many_parameters_make_a_file_name_that_fits(tmp_path):
+def test_a_long_name_and_many_parameters_make_a_file_name_that_fits(tmp_path, make_collection):
     name = "00_" + "漢" * 32
-    collection = write(tmp_path / "n", {name: "\n".join(f"parameter_{n} = ''" for n in range(30))})
+    collection = make_collection(tmp_path / "n", {name: ["\n".join(f"parameter_{n} = ''" for n in range(30))]})
     (run,) = runs(collection, [(f"parameter_{n}", "漢" * 80) for n in range(30)])
     write_whole(tmp_path / f"{run.name}.ipynb", b"")
 
@@ -253,8 +241,8 @@ def test_a_name_is_readable_where_it_can_be(collection):
     assert re.fullmatch(r"00_one__name=mnist__small~[0-9a-f]{10}", name)
 
 
-def test_one_value_with_separators_is_not_two_values(tmp_path):
-    collection = write(tmp_path / "n", {"00_one": "a = ''\nb = ''"})
+def test_one_value_with_separators_is_not_two_values(tmp_path, make_collection):
+    collection = make_collection(tmp_path / "n", {"00_one": ["a = ''\nb = ''"]})
     names = {
         runs(collection, [("a", "1,b=2")])[0].name,
         runs(collection, [("a", "1"), ("b", "2")])[0].name,

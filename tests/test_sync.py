@@ -1,7 +1,6 @@
 """Generated text, the text-to-notebook step, alternative text, whole files."""
 
 import base64
-import dataclasses
 import os
 import re
 import signal
@@ -158,7 +157,7 @@ def test_a_page_that_fails_before_it_has_outputs_is_told_by_its_own_error(small,
     (tmp_path / "site").mkdir()
     (tmp_path / teachers.PAGE).write_text(plan)
     small.text(recording).write_text("# %%\nassert 1 == 2\n")
-    alone = dataclasses.replace(small, notebooks=(recording,))
+    alone = msgspec.structs.replace(small, notebooks=(recording,))
     failures = dict(sync.refresh_all(alone, [recording]))
     assert "AssertionError" in failures["00_recording_control"]
     assert "00_recording_control.ipynb was never made" in failures[teachers.PAGE]

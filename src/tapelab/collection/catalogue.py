@@ -1,10 +1,8 @@
 """`notebooks/collection.toml` as objects, the choice of notebooks by number, name or pattern, and their files."""
 
 import fnmatch
-import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +18,8 @@ from nbformat.validator import iter_validate
 LONGEST_NAME = 100  # bytes; file systems allow 255, and a run's parameters and endings are added
 
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=1000)]
+# It becomes the name of files, here and in the folders that notebooks are executed into.
+Name = Annotated[str, Meta(pattern=r"^\w[\w-]*\Z")]
 
 
 class CatalogueError(click.ClickException, ValueError):
@@ -44,16 +44,14 @@ class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: the file's name without its ending.
         part: the heading it stands under.
-        formerly: names under which it was published before. What leads to them leads to it.
     """
 
-    name: str
+    name: Name
     title: Line
     summary: Line
     part: Line = ""
     prerequisites: tuple[Line, ...] = ()
     covers: tuple[Cover, ...] = ()
-    formerly: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
@@ -69,24 +67,19 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `collection.toml` holds."""
+    """The whole of `collection.toml`."""
 
     # These become part of addresses, and of Python code in the set-up cells.
     repository: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+\Z")]
     ref: Annotated[str, Meta(pattern=r"^[\w./-]+\Z")]
     references: dict[str, Reference]
-    notebook: tuple[Notebook, ...]
+    notebooks: tuple[Notebook, ...] = msgspec.field(name="notebook")
 
 
-@dataclass(frozen=True)
-class Catalogue:
-    """The whole of `collection.toml`."""
+class Catalogue(_File, frozen=True, kw_only=True):
+    """The whole of `collection.toml`, and the folder in which it lies."""
 
     folder: Path
-    repository: str
-    ref: str
-    references: dict[str, Reference]
-    notebooks: tuple[Notebook, ...]
 
     def text(self, notebook: Notebook) -> Path:
         """The path of a notebook's py:percent twin, which is the source."""
@@ -155,35 +148,26 @@ def load(folder: str | Path) -> Catalogue:
         raise CatalogueError(f"there is no {path}; run inside a checkout of the collection") from None
     except OSError as error:
         raise CatalogueError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CatalogueError(f"{path} is not in UTF-8: {error}") from error
-    except msgspec.ValidationError as error:
+    except (ValueError, RecursionError) as error:  # of the encoding, of TOML, or of what is expected there
         raise CatalogueError(f"{path} is not a catalogue: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CatalogueError(f"{path} is not valid TOML: {error}") from error
-    _check_names(path, found.notebook)
-    return Catalogue(Path(folder), found.repository, found.ref, found.references, found.notebook)
+    _check_names(path, found.notebooks)
+    return Catalogue(folder=Path(folder), **msgspec.structs.asdict(found))
 
 
 def _check_names(path: Path, notebooks: Iterable[Notebook]) -> None:
-    """Raise unless each name can be a file's, belongs to one notebook, and is required by later ones only."""
-    seen, present = {}, []
+    """Raise unless each name fits a file, belongs to one notebook, and is required by later ones only."""
+    seen = {}
     for notebook in notebooks:
-        for name in (notebook.name, *notebook.formerly):
-            # Names become file names, here and in the folders that notebooks are executed into.
-            if not re.fullmatch(r"\w[\w-]*", name):
-                raise CatalogueError(f"{path}: a notebook is called {name!r}; expected letters, digits, _ and - only")
-            if len(name.encode()) > LONGEST_NAME:
-                raise CatalogueError(f"{path}: the name {name} is longer than {LONGEST_NAME} bytes")
-            # Where capitals do not count in file names, one would overwrite the other.
-            other = seen.get(name.casefold())
-            if other is not None:
-                raise CatalogueError(f"{path}: two notebooks have one name, {name}, or {other} in other letters")
-            seen[name.casefold()] = name
+        name = notebook.name
+        if len(name.encode()) > LONGEST_NAME:
+            raise CatalogueError(f"{path}: the name {name} is longer than {LONGEST_NAME} bytes")
         for earlier in notebook.prerequisites:
-            if earlier not in present:
-                raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")
-        present.append(notebook.name)
+            if earlier not in seen.values():
+                raise CatalogueError(f"{path}: {name} requires {earlier!r}, which is not an earlier notebook")
+        # Where capitals do not count in file names, one would overwrite the other.
+        if other := seen.get(name.casefold()):
+            raise CatalogueError(f"{path}: two notebooks have one name, {name}, or {other} in other letters")
+        seen[name.casefold()] = name
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:

@@ -40,19 +40,17 @@ folder_option = click.option(
     help="The folder with collection.toml.",
 )
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), default=variables.cores(), show_default="one for each core"
+    "--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time."
 )
 
 
-@click.group(cls=commandline.Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=commandline.Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="tapelab", prog_name="tapelab")
 def main() -> None:
     """Notebooks on tf.GradientTape: learn from them, run them, publish them.
 
     'tapelab COMMAND --help' says more of a command.
     """
-    if click.get_current_context().invoked_subcommand != "run":
-        interrupts.command.release()
 
 
 def _select(folder: Path, patterns: Iterable[str]) -> tuple[catalogue.Catalogue, list[catalogue.Notebook]]:
@@ -86,9 +84,7 @@ def list_notebooks(folder: Path) -> None:
 )
 @click.argument("arguments", metavar="[FOLDER] [JUPYTER'S OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--author", is_flag=True, help="Open the notebooks themselves: what you save changes the checkout.")
-@click.option(
-    "--open/--no-open", "opens", default=True, show_default=True, help="Open JupyterLab, or only make copies."
-)
+@click.option("--open/--no-open", "opens", default=True, help="Open JupyterLab, or only make copies.")
 @folder_option
 def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> None:
     """Open JupyterLab on copies of the notebooks, on this machine only (loopback, with a token).
@@ -150,8 +146,6 @@ def site(output: Path, folder: Path) -> None:
 _CHANGED = {
     "renewed": "renewed, since its original has changed and you had not edited it",
     "kept": "left as you edited it; the new version lies beside it, {0.name}",
-    "moved": "the notebook has another name, and so has your copy, {0.name}",
-    "left": "the notebook is now {0.stem}; your copy of the old name stays",
 }
 
 
@@ -181,13 +175,11 @@ def _tell_changes(changes: list[copies.Change], place: Path) -> None:
     type=click.IntRange(1, LONGEST_SECONDS),
     metavar="SECONDS",
     default=600,
-    show_default=True,
     help="Seconds that one run may take.",
 )
 @click.option(
     "--output",
     default=DEFAULT_OUTPUT,
-    show_default=True,
     metavar="FOLDER",
     help="The folder for the executed notebooks and the report.",
 )
@@ -195,12 +187,11 @@ def _tell_changes(changes: list[copies.Change], place: Path) -> None:
 @click.option(
     "--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there, not on this machine."
 )
-@click.option("--kernel", default="python3", show_default=True, help="The Jupyter kernel to run them on.")
-@click.option("--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time.")
+@click.option("--kernel", default="python3", help="The Jupyter kernel to run them on.")
+@workers_option
 @click.option(
     "--fork/--no-fork",
     default=True,
-    show_default=True,
     help="Fork papermill and kernels from processes that have done their imports (on Linux; no kernels if there is a "
     "GPU), or start each anew.",
 )
@@ -293,10 +284,10 @@ def _executor(dask, workers, fork, passed):
 
 @main.command("sync", part=commandline.MAINTAIN, example="tapelab sync 05")
 @click.argument("patterns", metavar="[NOTEBOOK]...", nargs=-1)
-@click.option("--execute/--no-execute", default=True, show_default=True, help="Run the notebooks, store their outputs.")
+@click.option("--execute/--no-execute", default=True, help="Run the notebooks, store their outputs.")
 @workers_option
 @folder_option
-def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: Path) -> None:
+def synchronise(patterns: tuple[str, ...], execute: bool, workers: int | None, folder: Path) -> None:
     """Regenerate notebooks, badges, set-up cells, the README's table and the teachers' page from the sources.
 
     Needs a checkout.
@@ -305,7 +296,7 @@ def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: 
 
     loaded, notebooks = _select(folder, patterns)
     _need_checkout("sync", folder, loaded)
-    failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers)
+    failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers or variables.cores())
     for name, message in failures:
         click.echo(f"{name}: left as it was\n{message}\n", err=True)
     sys.exit(1 if failures else 0)

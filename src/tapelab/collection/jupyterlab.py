@@ -21,10 +21,10 @@ def start(place: Path, first: str, options: tuple[str, ...]) -> NoReturn:
     """
     own = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
     own += _layout()
-    program = ["-m", "jupyter", "lab"]
     if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
-        program = ["-c", f"from tapelab.collection import jupyterlab; jupyterlab.as_root({_with_option_for_root()!r})"]
-    command = [sys.executable, *program, *own, *options]
+        # JupyterLab decides: a setting of the user's may allow root, and then nothing is refused.
+        print(f"You are root. If JupyterLab refuses to start for that, this starts it: {_with_option_for_root()}")
+    command = [sys.executable, "-m", "jupyter", "lab", *own, *options]
     # JupyterLab reads our defaults for its settings from the folder "labconfig" there; what a user has set comes first.
     paths = [str(Path(__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH", "")]
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
@@ -32,24 +32,6 @@ def start(place: Path, first: str, options: tuple[str, ...]) -> NoReturn:
     if os.name == "posix":
         os.execv(command[0], command)  # so that Ctrl-C is JupyterLab's to answer
     sys.exit(subprocess.call(command))
-
-
-def as_root(line: str) -> None:
-    """Run JupyterLab in this process. If it ends with an error, say below its log what starts it for root.
-
-    It is JupyterLab that decides: a setting of the user's may allow root, and then nothing is refused.
-
-    Args:
-        line: the line that starts it.
-    """
-    from jupyterlab.labapp import main
-
-    try:
-        main()
-    except SystemExit as ended:
-        if ended.code:
-            print(f"\nYou are root. If JupyterLab refused to start for that, this starts it: {line}", file=sys.stderr)
-        raise
 
 
 def _layout() -> list[str]:

@@ -48,17 +48,6 @@ PAPERMILL = ("tapelab.collection.running.execution",)
 # In the order in which OpenBLAS looks at them.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
-# Variables that a fork may have otherwise than the server. Libraries read more than a hundred others while they are
-# imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, TMPDIR, ...), too late for a fork to change.
-MAY_DIFFER = {
-    *(*BLAS_THREADS, "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),  # read later, or set by what makes the fork
-    *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_PATH", "PYDEVD_DISABLE_FILE_VALIDATION", DEFAULT),  # Jupyter's own
-    *("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"),  # a shell's, or readline's
-}
-MAY_DIFFER_PREFIX = ("PYTEST_", "TAPELAB_")  # pytest says with them which test is under way
-# A batch hides from notebooks what it does not know to be harmless. Of what a fork lacks, only these count.
-LIBRARIES = ("PYTHON", "TF_", "XLA_", "KERAS_", "CUDA_", "MPL", "OMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_")
-
 
 def imports() -> list[str]:
     """The modules that the server imports, in order."""
@@ -66,22 +55,9 @@ def imports() -> list[str]:
 
 
 def unfit() -> str | None:
-    """Why this process is no sound copy of the fork server, in a line; None if it is one, or was not forked at all.
-
-    Its environment is compared with the server's: `settle` comes first.
-    """
+    """Why this process is no sound copy of the fork server, in a line; None if it is one, or was not forked at all."""
     after = sys.modules.get(f"{__name__}.after")
-    if after is None or after.UNFIT:
-        return after and after.UNFIT
-    started_with = sys.modules[f"{__name__}.before"].STARTED_WITH
-    differ = [
-        name
-        for name in sorted(os.environ.keys() | {name for name in started_with if name.startswith(LIBRARIES)})
-        if name not in MAY_DIFFER
-        and not name.startswith(MAY_DIFFER_PREFIX)
-        and os.environ.get(name) not in (started_with.get(name), after.LEFT_WITH.get(name))
-    ]
-    return f"its environment is not the fork server's in {', '.join(differ)}" if differ else None
+    return after and after.UNFIT
 
 
 def start(target: Callable, *arguments: Any, fork: bool = True) -> multiprocessing.process.BaseProcess:
@@ -196,12 +172,16 @@ class Forked:
 class ForkProvisioner(LocalProvisioner):
     """Starts a kernel by a fork; in the plain way if it is not this Python's ipykernel, or the fork fails.
 
+    Also if its specification sets variables: libraries read more than a hundred of them (KERAS_BACKEND,
+    TF_ENABLE_ONEDNN_OPTS, ...) while they are imported, which the server has done.
+
     The variable `DEFAULT`, set to `PROVISIONER`, has Jupyter use it.
     """
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
         """Start the kernel process, and return its connection information."""
-        if sys.platform != "linux" or cmd[:3] != [sys.executable, "-m", "ipykernel_launcher"]:
+        is_ours = cmd[:3] == [sys.executable, "-m", "ipykernel_launcher"] and not self.kernel_spec.env
+        if sys.platform != "linux" or not is_ours:
             return await super().launch_kernel(cmd, **kwargs)
         out, error = (_descriptor(kwargs.get(name), usual) for name, usual in (("stdout", 1), ("stderr", 2)))
         try:

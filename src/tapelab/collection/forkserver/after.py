@@ -19,7 +19,6 @@ def _unfit() -> str | None:
 
 
 UNFIT = _unfit()
-LEFT_WITH = dict(os.environ)  # imports set variables, too
 
 # A fork that asks for processes itself is to ask this server; CPython up to 3.13 would start another for it.
 forkserver._forkserver.ensure_running = lambda: None

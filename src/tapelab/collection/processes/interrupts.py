@@ -1,4 +1,4 @@
-"""The signals that ask the command to end: noted, from before its slow imports until its process is gone."""
+"""The signals that ask `tapelab run` to end: noted, from before its slow imports until its process is gone."""
 
 import contextlib
 import signal
@@ -17,7 +17,6 @@ class Interrupts:
 
     def __init__(self):
         self.received: signal.Signals | None = None
-        self._previous = {}
         self._at_once = False
 
     def _note(self, number: int, _: FrameType | None) -> None:
@@ -28,16 +27,8 @@ class Interrupts:
     def watch(self) -> None:
         """Begin to note signals, but for those that this process was told to ignore, as by nohup."""
         for number in WATCHED:
-            if number not in self._previous and signal.getsignal(number) is not signal.SIG_IGN:
-                self._previous[number] = signal.signal(number, self._note)
-
-    def release(self) -> None:
-        """Let signals do again what they did before, also the one that has been noted."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous = {}
-        if self.received is not None:
-            signal.raise_signal(self.received)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:

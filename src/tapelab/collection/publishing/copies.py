@@ -10,10 +10,10 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tapelab.collection.catalogue import Catalogue, Notebook, NotebookError, read_notebook
 from tapelab.process.files import write_whole
@@ -22,11 +22,14 @@ import click
 import msgspec
 import nbformat
 from ipykernel.ipkernel import IPythonKernel
-from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 FOLDER = "tapelab-work"  # beside the folder of the notebooks
 NOTES = ".tapelab-copies.json"
-_KERNEL = "python3"
+# What JupyterLab writes into a notebook that it opens. Without it, one that was only looked at would have to be saved.
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": IPythonKernel.language_info,
+}
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]\([^)]*\)\s*")
 _LAST_COLUMN = re.compile(r"^(\|.*\|)[^|\n]*\|$", re.MULTILINE)  # of the start page's tables: the badges
 _LINK = re.compile(r"\]\((\w+\.ipynb)")
@@ -53,13 +56,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Change:
-    """What was done: a copy was made, was renewed, was kept and the new version written to `path`, or has moved to it.
-
-    A copy moves when its notebook gets another name. Where both names have a copy, the old one stays ("left").
-    """
+    """What was done: a copy was made, was renewed, or was kept and the new version written to `path`."""
 
     name: str
-    kind: Literal["made", "renewed", "kept", "moved", "left"]
+    kind: Literal["made", "renewed", "kept"]
     path: Path
 
 
@@ -122,9 +122,6 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
             if cell.cell_type == "markdown":
                 cell.source = _LINK.sub(lambda found: f"]({addresses.get(found[1], found[1])}", cell.source)
         copies[f"{notebook.name}.ipynb"] = _bytes(nb)
-        way = f"This notebook is now [{notebook.number} {notebook.title}]({colab_url(catalogue, notebook)})."
-        moved = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(way, id="moved")])
-        copies |= {f"{name}.ipynb": _bytes(moved) for name in notebook.formerly}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -163,10 +160,9 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / ".gitignore").exists():
             write_whole(folder / ".gitignore", b"*\n")  # wherever it lies, git leaves it alone
-        notes, changes, kernel = _read_notes(folder), [], _kernel()
-        changes += [change for notebook in catalogue.notebooks for change in _move(folder, notebook, notes)]
+        notes, changes = _read_notes(folder), []
         for name, nb in originals.items():
-            notes[name], change = _refresh(folder, name, nb, notes.get(name), kernel)
+            notes[name], change = _refresh(folder, name, nb, notes.get(name))
             changes.append(change)
             write_whole(folder / NOTES, msgspec.json.encode(notes))
     except OSError as error:
@@ -174,31 +170,11 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     return [change for change in changes if change is not None]
 
 
-def _move(folder: Path, notebook: Notebook, notes: dict[str, Note]) -> Iterator[Change]:
-    """Give the copies of a notebook that had another name the present one, with their notes. Yields each change."""
-    path = folder / f"{notebook.name}.ipynb"
-    for name in notebook.formerly:
-        old = folder / f"{name}.ipynb"
-        if not old.exists():
-            continue
-        if path.exists():
-            if name in notes:  # it is told once
-                del notes[name]
-                yield Change(name, "left", path)
-            continue
-        old.rename(path)
-        if name in notes:
-            notes[notebook.name] = notes.pop(name)
-        yield Change(name, "moved", path)
-
-
-def _refresh(
-    folder: Path, name: str, nb: nbformat.NotebookNode, note: Note | None, kernel: Mapping[str, Any]
-) -> tuple[Note, Change | None]:
+def _refresh(folder: Path, name: str, nb: nbformat.NotebookNode, note: Note | None) -> tuple[Note, Change | None]:
     """Bring one copy up to date. Returns its new note, and the change or None."""
     path, version = folder / f"{name}.ipynb", hashlib.sha256(_bytes(nb)).hexdigest()
     new = Note(version, _digest(nb))
-    nb.metadata |= kernel  # after the digest: another Python makes no new version of a lesson
+    nb.metadata |= KERNEL  # after the digest: another Python makes no new version of a lesson
     content = _bytes(nb)
     if not path.exists():
         write_whole(path, content)
@@ -219,16 +195,6 @@ def _refresh(
 
 def _bytes(nb: nbformat.NotebookNode) -> bytes:
     return (nbformat.writes(nb) + "\n").encode()
-
-
-def _kernel() -> dict[str, Any]:
-    """What JupyterLab writes into a notebook that it opens. Without it, one that was only looked at must be saved."""
-    try:
-        spec = KernelSpecManager().get_kernel_spec(_KERNEL)
-    except NoSuchKernel:
-        return {}
-    named = {"display_name": spec.display_name, "language": spec.language, "name": _KERNEL}
-    return {"kernelspec": named, "language_info": IPythonKernel.language_info}
 
 
 def _places_beside(path: Path) -> Iterator[Path]:

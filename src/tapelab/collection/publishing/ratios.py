@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tapelab.collection.templates import rendered
 
@@ -54,33 +53,25 @@ def rows(page: str) -> list[Row]:
     return result
 
 
-def svg(works: list[Row]) -> str:
-    """The picture of these works, as SVG."""
-    return rendered("ratios.svg", **_shown(works))
-
-
 def figure(works: list[Row]) -> str:
-    """The picture below the list of the peers and their shapes, as HTML."""
-    return rendered("ratios.html", **_shown(works))
-
-
-def _shown(works: list[Row]) -> dict[str, Any]:
+    """The picture of these works, SVG, below the list of the peers and their shapes, as HTML."""
     every = [ratio for row in works for ratio in row.ratios.values()]
     slower = {peer: [row.work for row in works if row.ratios.get(peer, 1) < 1] for peer in _SHAPES}
-    return {
-        "works": works,
-        "ahead": sum(ratio > 1 for ratio in every),
-        "behind": sum(ratio < 1 for ratio in every),
-        "slower": "; ".join(f"{peer} in {', '.join(names)}" for peer, names in slower.items() if names),
-        "shapes": _SHAPES,
-        "ticks": _TICKS,
-        "top": _TOP,
-        "left": _LEFT,
-        "right": _RIGHT,
-        "place": _place,
-        "points": _points,
-        "beyond": _beyond,
-    }
+    return rendered(
+        "ratios.html",
+        works=works,
+        ahead=sum(ratio > 1 for ratio in every),
+        behind=sum(ratio < 1 for ratio in every),
+        slower="; ".join(f"{peer} in {', '.join(names)}" for peer, names in slower.items() if names),
+        shapes=_SHAPES,
+        ticks=_TICKS,
+        top=_TOP,
+        left=_LEFT,
+        right=_RIGHT,
+        place=_place,
+        points=_points,
+        beyond=_beyond,
+    )
 
 
 def _beyond(row: Row) -> list[str]:

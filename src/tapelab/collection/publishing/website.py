@@ -28,7 +28,6 @@ import nbformat
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
 AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
-MOVED = "moved"  # what stands at the addresses that notebooks had; Sphinx copies it as it is
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
@@ -122,15 +121,12 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         text = re.sub(r"\]\(\.\./(notebooks/\w+\.ipynb)", r"](\1", page.read_text(encoding="utf-8"))
         text = re.sub(r"<!-- ([A-Z]+) -->", lambda found: generated[found[1]](), text)
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
-    for folder in ("notebooks", COPIES, "api", f"{MOVED}/notebooks"):
+    for folder in ("notebooks", COPIES, "api"):
         (target / folder).mkdir(parents=True)
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
         nbformat.write(_page(catalogue, notebook, deepcopy(nb)), target / "notebooks" / f"{notebook.name}.ipynb")
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
-        for name in notebook.formerly:
-            page = target / MOVED / "notebooks" / f"{name}.html"
-            page.write_text(rendered("moved.html", notebook=notebook), encoding="utf-8")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
     _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")

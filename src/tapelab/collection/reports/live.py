@@ -1,8 +1,6 @@
 """What is seen while a batch runs: a live view in a terminal, one line for each finished run in a log."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,68 +41,60 @@ class Enduring:
             os.dup2(null.fileno(), self._stream.fileno())
 
 
+def verdict(record: Record) -> str:
+    """How a run ended, with rich's markup."""
+    if record.verdict == "ran":
+        return "[green]ran[/], unchanged" if record.reused else "[green]ran[/]"
+    if record.verdict == "interrupted":
+        return "[yellow]interrupted[/]" if record.seconds else "[yellow]not started[/]"
+    return "[red]FAILED[/]"
+
+
 def line(record: Record) -> str:
     """One line on a finished run, with rich's markup."""
-    name, seconds = escape(record.name), f"({record.seconds:.1f} s)"
-    if record.verdict == "ran":
-        return f"[green]ran[/] {name} {seconds}"
-    problem = escape(str(record.problem))
-    if record.verdict == "interrupted":
-        return f"[yellow]interrupted[/] {name}"
-    return f"[red]FAILED[/] {name} {seconds} {problem}"
+    text = f"{verdict(record)} {escape(record.name)} ({record.seconds:.1f} s)"
+    return f"{text} {escape(str(record.problem))}" if record.verdict == "failed" else text
 
 
-@contextmanager
-def view(console: Console, total: int, done: int) -> Iterator["View"]:
-    """The view of a batch, for the time that it runs.
-
-    Args:
-        console: a `rich.console.Console`.
-        total: how many runs there are.
-        done: how many of them need not run again.
-    """
-    # The end of a name tells the runs of a sweep apart.
-    name = TextColumn("{task.description}", table_column=Column(overflow="fold"))
-    columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    is_log = not console.is_terminal
-    progress = Progress(*columns, console=console, refresh_per_second=4, transient=True, disable=is_log)
-    with progress:
-        yield View(progress, total, done)
-
-
-class View:
+class View(Progress):
     """A line for each run that has ended; in a terminal, below, a bar for the batch and one for each run under way.
 
     Args:
-        progress: where what is said stands above the bars; disabled in a log.
-        total, done: as `view` takes them.
+        console: a `rich.console.Console`; if it is no terminal, there are lines alone.
+        total: how many runs there are.
+        done: how many of them need not run again.
     """
 
-    def __init__(self, progress: Progress, total: int, done: int):
-        self.progress, self._total, self._done = progress, total, done
-        self._batch = progress.add_task("runs", total=total, completed=done)
+    def __init__(self, console: Console, total: int, done: int):
+        # The end of a name tells the runs of a sweep apart.
+        name = TextColumn("{task.description}", table_column=Column(overflow="fold"))
+        columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        is_log = not console.is_terminal
+        super().__init__(*columns, console=console, refresh_per_second=4, transient=True, disable=is_log)
+        self._total, self._done = total, done
+        self._batch = self.add_task("runs", total=total, completed=done)
         self._running = {}
         if done:
             self.note(f"{done} of {total} runs are unchanged since they succeeded, and are not repeated.")
 
     def note(self, text: str) -> None:
         """Tell something, in one line."""
-        self.progress.console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
+        self.console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
     def cell(self, name: str, cell: int, cells: int, where: str) -> None:
         """A run's code cell has started."""
         place = "" if where == "here" else f" {where}"
         if name not in self._running:
-            self._running[name] = self.progress.add_task(escape(f"{name}{place}"), total=None)
-        self.progress.update(self._running[name], completed=cell, total=cells or None)
+            self._running[name] = self.add_task(escape(f"{name}{place}"), total=None)
+        self.update(self._running[name], completed=cell, total=cells or None)
 
     def done(self, record: Record) -> None:
         """A run has ended."""
         if record.name in self._running:
-            self.progress.remove_task(self._running.pop(record.name))
+            self.remove_task(self._running.pop(record.name))
         self._done += 1
-        self.progress.update(self._batch, completed=self._done)
+        self.update(self._batch, completed=self._done)
         if record.verdict == "interrupted" and not record.seconds:
             return  # it had not begun, like maybe thousands of others: the table will tell
         text = f"\\[{self._done}/{self._total}] {line(record)}"
-        self.progress.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, soft_wrap=True)

@@ -55,9 +55,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Phases:
-    """Seconds until papermill was imported, from then until the kernel answered, and in cells."""
+    """Seconds from papermill's import until the kernel answered, and in cells."""
 
-    papermill: Seconds = 0.0
     kernel: Seconds = 0.0
     cells: Seconds = 0.0
 
@@ -69,7 +68,6 @@ class Record:
     Attributes:
         name: the stem of its files, unique in its batch.
         parameters: the values that override the notebook's defaults, as Python would write them.
-        settings: the same for all its parameters.
         problem: None if every cell ran, and only then.
         started: the time, in UTC, as ISO 8601; empty if it did not begin.
         seconds: from the start of its process to its end.
@@ -83,7 +81,6 @@ class Record:
     name: FileName
     notebook: FileName
     parameters: dict[str, str]
-    settings: dict[str, str]
     verdict: Literal["ran", "failed", "interrupted"]
     problem: Problem | None
     started: str
@@ -142,11 +139,6 @@ class Report:
         return self.earlier | {record.name: record for record in self.runs}
 
 
-@dataclass
-class _Any:
-    format: int
-
-
 def encoded(report: Report) -> bytes:
     """A report as JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
@@ -167,9 +159,6 @@ def read(storage: Folder) -> Report:
     except OSError as error:
         raise DamagedReportError(f"{place} cannot be read ({error}). {ADVICE}") from error
     try:
-        found = msgspec.json.decode(content, type=_Any).format
-        if found != FORMAT:
-            raise DamagedReportError(f"{place} is of format {found}, and this is format {FORMAT}. {ADVICE}")
         return msgspec.json.decode(content, type=Report)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DamagedReportError(f"{place} is damaged ({error}). {ADVICE}") from error

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from tapelab.collection import texts
 from tapelab.collection.reports import records
-from tapelab.collection.reports.live import line
+from tapelab.collection.reports.live import line, verdict
 from tapelab.collection.reports.records import Record, Report
 from tapelab.collection.reports.storage import Folder
 from tapelab.collection.templates import ENVIRONMENT, rendered
@@ -61,27 +61,18 @@ def write(storage: Folder, report: Report, *, pages: bool = True) -> str | None:
     return None
 
 
-def floor(report: Report) -> dict[str, float] | None:
-    """How the time of a batch compares with what it needs at least, kernel starts and cells shared by the workers.
+def floor(report: Report) -> tuple[float, float] | None:
+    """What a batch needs at least, kernel starts and cells shared by the workers, and how much longer it took.
 
     Returns:
-        A dict with the seconds "floor" and, beyond it, "papermill" (its start), "rest" (saving, ending kernels) and
-        "idle" (workers with nothing to do), each a sum over runs, divided by the workers; and "over", the part of the
-        floor that was spent beyond it. None if nothing ran.
+        The seconds of the floor, and the part of them that was spent beyond it; None if nothing ran, or a run ended
+        before its first cell did.
     """
-    ran = [run for run in report.runs if not run.reused and run.phases.cells]
-    needed = sum(run.phases.kernel + run.phases.cells for run in ran)
-    if not needed or len(ran) < len([run for run in report.runs if not run.reused]):
+    began = [run for run in report.runs if not run.reused]
+    if not began or not all(run.phases.cells for run in began):
         return None
-    workers, papermill = report.workers, sum(run.phases.papermill for run in ran)
-    spent = sum(run.seconds for run in ran)
-    return {
-        "floor": needed / workers,
-        "papermill": papermill / workers,
-        "rest": (spent - needed - papermill) / workers,
-        "idle": report.seconds - spent / workers,
-        "over": report.seconds * workers / needed - 1,
-    }
+    needed = sum(run.phases.kernel + run.phases.cells for run in began) / report.workers
+    return needed, report.seconds / needed - 1
 
 
 def junit(report: Report) -> bytes:
@@ -209,14 +200,14 @@ def show(console: Console, report: Report, storage: Folder, *, written: bool = T
     if len(runs) <= MOST_ROWS:
         table = Table("run", "cells", "seconds", "verdict")
         for run in runs:
-            table.add_row(escape(run.name), str(run.cells), f"{run.seconds:.1f}", _verdict(run))
+            table.add_row(escape(run.name), str(run.cells), f"{run.seconds:.1f}", verdict(run))
     else:
         table = Table("notebook", "runs", "seconds", "verdict")
         for notebook in dict.fromkeys(run.notebook for run in runs):
             own = [run for run in runs if run.notebook == notebook]
             bad = sum(run.verdict != "ran" for run in own)
-            verdict = f"[red]{bad} did not succeed[/]" if bad else "[green]ran[/]"
-            table.add_row(escape(notebook), str(len(own)), f"{sum(run.seconds for run in own):.1f}", verdict)
+            how = f"[red]{bad} did not succeed[/]" if bad else "[green]ran[/]"
+            table.add_row(escape(notebook), str(len(own)), f"{sum(run.seconds for run in own):.1f}", how)
     for column in table.columns[1:3]:
         column.justify = "right"
     table.columns[0].overflow = "fold"  # the end of a name tells the runs of a sweep apart
@@ -228,17 +219,6 @@ def show(console: Console, report: Report, storage: Folder, *, written: bool = T
     if len(failures) > MOST_FAILURES:
         console.print(f"and {len(failures) - MOST_FAILURES} more, in {HTML}", highlight=False)
     good = sum(run.verdict == "ran" for run in runs)
-    summary = f"{good} of {len(runs)} runs succeeded in {report.seconds:.0f} s"
-    datasets = sorted({run.settings["dataset"].strip("'") for run in runs if "dataset" in run.settings})
-    if datasets:
-        summary += f"; data set: {escape(', '.join(datasets))}"
     where = f"Executed copies and report: {storage}/{HTML}" if written else f"Executed copies: {storage}"
-    console.print(f"{summary}. {escape(where)}", highlight=False, soft_wrap=True)
-
-
-def _verdict(run: Record) -> str:
-    if run.verdict == "ran":
-        return "[green]ran[/], unchanged" if run.reused else "[green]ran[/]"
-    if run.verdict == "interrupted":
-        return "[yellow]interrupted[/]" if run.seconds else "[yellow]not started[/]"
-    return "[red]FAILED[/]"  # why stands below the table
+    summary = f"{good} of {len(runs)} runs succeeded in {report.seconds:.0f} s. {where}"
+    console.print(summary, markup=False, highlight=False, soft_wrap=True)

@@ -23,7 +23,7 @@ class Folder:
         """Make the folder.
 
         Raises:
-            StorageError: if it cannot be written to, or the path is empty or a URL.
+            StorageError: if it cannot be made, or the path is empty or a URL.
         """
         if not str(path):  # to `Path`, that is the current folder
             raise StorageError("cannot write to '': it names no place. Give --output a folder.")
@@ -32,12 +32,13 @@ class Folder:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / ".writable", b"")
-            (self.path / ".writable").unlink(missing_ok=True)  # another command may try at the same time
         except OSError as error:
-            raise StorageError(
-                f"cannot write to {path}: {error.strerror}. Choose another folder with --output."
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"cannot write to {self.path}: {error.strerror or error}. Choose another folder with --output."
+        )
 
     def __str__(self) -> str:
         return str(self.path)
@@ -57,7 +58,7 @@ class Folder:
         """For as long as the block runs, nobody else holds this folder.
 
         Raises:
-            StorageError: if somebody does.
+            StorageError: if somebody does, or nothing can be written there.
         """
         lock = filelock.FileLock(self.path / LOCK, timeout=0)
         try:
@@ -68,7 +69,7 @@ class Folder:
                 "--output."
             ) from None
         except OSError as error:
-            raise StorageError(f"cannot lock {self.path}: {error.strerror or error}") from error
+            raise self._unwritable(error) from error
         try:
             yield
         finally:

@@ -14,7 +14,7 @@ from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.processes.interrupts import Interrupts
 from tapelab.collection.reports import records, report
-from tapelab.collection.reports.live import View, view
+from tapelab.collection.reports.live import View
 from tapelab.collection.reports.records import Phases, Record, Report
 from tapelab.collection.reports.storage import Folder
 from tapelab.collection.running import environment, single_run, sweep
@@ -27,7 +27,6 @@ TICK_SECONDS = 0.25
 INTERRUPTED = "the batch was interrupted before this run started"
 LONGEST_VALUE = 1000  # characters of a parameter's value in a record
 LONGEST_REASON = 200  # characters of why something could not be stored: where it is instead follows
-MOST_NAMES = 10  # of runs, in one line
 REPORT_SECONDS = 5  # between two writings of report.json while the batch runs
 
 
@@ -80,7 +79,6 @@ def _record(run: Run, outcome: single_run.Outcome, fingerprint: str) -> Record:
         name=run.name,
         notebook=run.notebook,
         parameters=_shown(run.parameters),
-        settings=_shown(run.settings),
         verdict="ran" if problem is None else "interrupted" if problem.kind == "interrupted" else "failed",
         problem=problem and records.Problem(**texts.everywhere(texts.without_home, vars(problem))),
         started=outcome.started,
@@ -120,7 +118,7 @@ class Batch:
         self._signals = signals or Interrupts()
         self._catalogue, self._runs, self._executor = catalogue, {run.name: run for run in runs}, executor
         self._storage, self._settings, self._console = storage, settings, console
-        self._records = {}
+        self._records, self._noted = {}, set()
         self._unwritten = None
         self._written = float("-inf")
 
@@ -168,7 +166,7 @@ class Batch:
         ]
         sources = {run.notebook: inputs[run.notebook][0] for run in waiting}
         self._began = time.monotonic()
-        with view(console, len(self._runs), len(self._records)) as shown:
+        with View(console, len(self._runs), len(self._records)) as shown:
             try:
                 signal = self._follow(jobs, sources, shown)
                 self._report.signal = signal and signal.name
@@ -176,7 +174,8 @@ class Batch:
                 self._write_report(final=True)
         report.show(console, self._report, self._storage, written=not self._unwritten)
         if self._unwritten:
-            _tell(console, f"cannot write the report to {self._storage}: {self._unwritten}", "red")
+            text = f"cannot write the report to {self._storage}: {self._unwritten}"
+            console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
         if signal:
             return 128 + signal
         succeeded = all(record.verdict == "ran" for record in self._report.runs)
@@ -190,11 +189,6 @@ class Batch:
         ]
         intact = records.intact(self._storage, unchanged)
         self._records = {record.name: replace(record, reused=True) for record in unchanged if record.name in intact}
-        if lost := [record.name for record in unchanged if record.name not in intact]:
-            names = ", ".join(lost[:MOST_NAMES]) + (f" and {len(lost) - MOST_NAMES} more" if lost[MOST_NAMES:] else "")
-            are = "s are" if lost[1:] else " is"
-            text = f"{len(lost)} executed notebook{are} missing or not as stored, and run again: {names}"
-            _tell(self._console, text, "yellow")
 
     def _follow(self, jobs, sources, shown):
         """Have the jobs run, and take what comes back, until there is an outcome for each.
@@ -229,9 +223,10 @@ class Batch:
         kind, *values = event
         if kind == "cell":
             shown.cell(*values)
-        elif kind == "note":
-            shown.note(*values)
-        elif values[0].name in waiting:
+        elif kind == "note" and values[0] not in self._noted:  # each worker of a cluster has the same to tell
+            self._noted.add(values[0])
+            shown.note(values[0])
+        elif kind == "done" and values[0].name in waiting:
             waiting.remove(values[0].name)
             self._finish(values[0], shown)
 
@@ -269,7 +264,3 @@ class Batch:
         self._unwritten = report.write(self._storage, self._report, pages=final)
         # A report on thousands of runs takes a while: it may take a twentieth of the time.
         self._written = time.monotonic() + 20 * (time.monotonic() - began)
-
-
-def _tell(console: Console, text: str, style: str) -> None:
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

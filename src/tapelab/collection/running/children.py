@@ -40,7 +40,7 @@ class Children:
     """
 
     def __init__(self, environment: Mapping[str, str], fork: bool = False, say: Callable[[str], None] = print):
-        self._environment, self._fork, self._said, self._say = dict(environment), fork, set(), say
+        self._environment, self._fork, self._say = dict(environment), fork, say
         self._running, self.closed = set(), False
 
     def start(self, folder: Path, order: dict) -> Child | None:
@@ -67,9 +67,8 @@ class Children:
         return forkserver.start(child.main, connection, folder, self._environment | leads, order, fork=fork)
 
     def say(self, line: str) -> None:
-        """Tell something, once."""
-        if line not in self._said and not self.closed:
-            self._said.add(line)
+        """Tell something, unless all is to end."""
+        if not self.closed:
             self._say(line)
 
     def forget(self, process: Child) -> None:

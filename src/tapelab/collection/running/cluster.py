@@ -148,7 +148,7 @@ class Cluster:
             raise ClusterError(f"the Dask cluster at {address} has no worker") from None
         self.workers = sum(self._client.nthreads().values())
         self._batch, self._fork, self._passed, self._work = f"tapelab-{uuid.uuid4().hex}", fork, passed, work
-        self._futures, self._begun, self._blamed, self._noted = {}, {}, Counter(), set()
+        self._futures, self._begun, self._blamed = {}, {}, Counter()
         self._looked = self._seen = time.monotonic()
         self._stopping = self._lost = False
 
@@ -206,10 +206,6 @@ class Cluster:
         _, (kind, *values) = event
         if kind == "cell":
             self._begun[values[0]] = values[-1]
-        elif values[0] in self._noted:  # every worker has the same to tell
-            return
-        else:
-            self._noted.add(values[0])
         self._queue.put((kind, *values))
 
     def _take(self, future: Future, job: single_run.Job, priority: int) -> None:

@@ -44,7 +44,7 @@ class Outcome:
         problem: None if every cell ran.
         started: the time, in UTC, as ISO 8601.
         seconds: from the start of its process to its end.
-        phases: seconds of "papermill" (until it was imported), "kernel" (until it answered), "cells".
+        phases: seconds of "kernel" (from papermill's import until it answered) and "cells".
         cells: how many code cells were executed.
         where: the machine's name in the cluster, or "here".
         notebook: the executed notebook, as far as it got, or None.
@@ -220,10 +220,8 @@ def _listen(
         while True:
             event, value = connection.recv()
             now = time.monotonic()
-            if event == "ready":
-                phases["papermill"] = now - since
-                if value:
-                    say(f"Kernels start in the plain way: {value}.")
+            if event == "ready" and value:
+                say(f"Kernels start in the plain way: {value}.")
             elif event == "kernel":
                 phases["kernel"] = now - since
                 cells = value

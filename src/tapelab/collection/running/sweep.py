@@ -32,13 +32,11 @@ class Run:
     Attributes:
         name: the stem of its files, unique in its batch.
         parameters: the values that override the notebook's defaults.
-        settings: the values of all its parameters, overridden or not.
     """
 
     name: str
     notebook: str
     parameters: dict = field(hash=False)
-    settings: dict = field(hash=False)
 
 
 def parameters_of(path: Path) -> dict[str, object]:
@@ -188,7 +186,7 @@ def expand(
     if count > MOST_RUNS:
         raise ParameterError(f"these are {count} runs; at most {MOST_RUNS} go into one batch")
     return [
-        Run(_name(notebook, parameters), notebook, parameters, defaults[notebook] | parameters)
+        Run(_name(notebook, parameters), notebook, parameters)
         for notebook, chosen in choices.items()
         for values in itertools.product(*chosen.values())
         for parameters in [dict(zip(chosen, values, strict=True))]
