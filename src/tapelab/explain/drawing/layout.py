@@ -71,10 +71,7 @@ def layered(
 
 def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hashable, int]:
     """The row of each node: the length of the longest path to it; a node without links in comes just above its use."""
-    before, following = ({node: [] for node in sizes} for _ in range(2))
-    for start, end in links:
-        before[end].append(start)
-        following[start].append(end)
+    before, following = _neighbours(sizes, links)
     rows = {}
     for node in graphlib.TopologicalSorter(before).static_order():
         rows[node] = max((rows[one] + 1 for one in before[node]), default=0)
@@ -86,9 +83,9 @@ def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hasha
 
 
 def _neighbours(
-    placed: Mapping[Hashable, Placed], chains: Iterable[Sequence[Hashable]]
+    nodes: Collection[Hashable], chains: Iterable[Sequence[Hashable]]
 ) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, list[Hashable]]]:
-    above, below = {node: [] for node in placed}, {node: [] for node in placed}
+    above, below = {node: [] for node in nodes}, {node: [] for node in nodes}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
             below[upper].append(lower)

@@ -56,14 +56,11 @@ class ExplainTape(tf.GradientTape):
     def __enter__(self) -> "ExplainTape":
         if tf.executing_eagerly():
             self.blind = self_test.blind()
-        if self.spent:
-            # As with a plain tape, a used-up tape starts afresh when entered again.
-            super().__enter__()
+        super().__enter__()
+        if self.spent:  # as with a plain tape, a used-up tape starts afresh when entered again
             super().reset()
             self.log = Log(self)
             self.spent, self.refused = False, False
-        else:
-            super().__enter__()
         if not tf.executing_eagerly():
             self.in_function = True
             return self

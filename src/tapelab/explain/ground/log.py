@@ -210,10 +210,8 @@ class Log:
         if is_function or op_type == "EagerPyFunc":
             self._keep_python_calls(event)
         if unrecorded is None:
-            self._put_on_tape(event, outputs)
-        else:
-            for output in outputs:
-                self.producers[output] = event
+            self.on_tape.update(outputs)
+        self.producers.update(dict.fromkeys(outputs, event))
 
     def on_python(self, name: str, inputs: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor], place: Place) -> None:
         """A Python function ran on the values of tensors, and made tensors of what it returned."""
@@ -286,8 +284,7 @@ class Log:
 
     def _put_on_tape(self, event: Event, outputs: Iterable[int]) -> None:
         self.on_tape.update(outputs)
-        for output in event.outputs:
-            self.producers[output] = event
+        self.producers.update(dict.fromkeys(event.outputs, event))
 
     def _add_watched(self, key: int) -> None:
         self.on_tape.add(key)

@@ -113,8 +113,6 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
             zero = evidence.array(key) == 0
             if node.op == "Pow":
                 values = values[:1]
-            if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
-                values = values[:1]
             nonzero = [value[zero] if value.shape == zero.shape else value for value in values]
             if node.op == "Exp":
                 return node if zero.any() and np.isfinite(values[0]).all() else None

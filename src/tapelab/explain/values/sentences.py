@@ -98,7 +98,5 @@ def _value_there(evidence: Evidence, story: Story) -> str:
         bad = bad_elements(values)
     if bad.shape == values.shape and bad.any():
         picked = values[bad]
-    if np.iscomplexobj(picked):
-        return str(picked[0])
     is_largest_told = story.code in ("overflow", "saturated", "clipped")
     return number(picked[np.argmax(np.abs(picked))] if is_largest_told else picked[0])
