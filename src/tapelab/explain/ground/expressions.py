@@ -9,7 +9,7 @@ import types
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
-from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.lines import Frame, Line
 from tapelab.process import syntax
 
 
@@ -122,7 +122,7 @@ def reference(expression: ast.expr | None) -> str | None:
     return ast.unparse(expression) if isinstance(part, ast.Name) else None
 
 
-def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
+def rebinding(frame: Frame, name: str | None) -> Line | None:
     """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
 
     Args:

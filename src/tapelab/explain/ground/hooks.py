@@ -27,6 +27,7 @@ from typing import Any
 
 from tapelab import process
 from tapelab.explain.ground import lines, private
+from tapelab.explain.ground.measure import Attributes
 
 import tensorflow as tf
 
@@ -51,12 +52,7 @@ def _tell(method: str, *arguments: Any) -> None:
 
 
 def _on_operation(
-    op_type: bytes | str,
-    inputs: Any,
-    attributes: tuple[Any, ...],
-    outputs: Any,
-    op_name: str | None = None,
-    graph: tf.Graph | None = None,
+    op_type: bytes | str, inputs: Any, attributes: Attributes, outputs: Any, op_name: Any = None, graph: Any = None
 ) -> None:
     """The op callback. Inside a graph it is called while tracing, which says nothing about what will run."""
     if graph is None and _listeners():
@@ -72,11 +68,7 @@ def _execute(*arguments: Any, **keywords: Any) -> Any:
 
 
 def _record_operation(
-    op_type: bytes | str,
-    output_tensors: Any,
-    input_tensors: Any,
-    backward_function: Callable[..., Any],
-    forward_function: Callable[..., Any] | None = None,
+    op_type: bytes | str, output_tensors: Any, input_tensors: Any, backward_function: Any, forward_function: Any = None
 ) -> Any:
     original = private.HOOKED["record_operation"][2]
     result = original(op_type, output_tensors, input_tensors, backward_function, forward_function)

@@ -14,8 +14,8 @@ from typing import Any
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.lines import Line, Place
-
-import tensorflow as tf
+from tapelab.explain.ground.measure import Attributes
+from tapelab.process.tensorflow import Tensors, tf
 
 
 @functools.cache
@@ -184,12 +184,7 @@ class Log:
     # What the hooks tell.
 
     def on_operation(
-        self,
-        op_type: str,
-        inputs: Iterable[tf.Tensor],
-        attributes: tuple[Any, ...],
-        outputs: Iterable[tf.Tensor],
-        place: Place,
+        self, op_type: str, inputs: Tensors, attributes: Attributes, outputs: Tensors, place: Place
     ) -> None:
         """An operation ran."""
         inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
@@ -213,7 +208,7 @@ class Log:
             self.on_tape.update(outputs)
         self.producers.update(dict.fromkeys(outputs, event))
 
-    def on_python(self, name: str, inputs: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor], place: Place) -> None:
+    def on_python(self, name: str, inputs: Tensors, outputs: Tensors, place: Place) -> None:
         """A Python function ran on the values of tensors, and made tensors of what it returned."""
         inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         event = Event(len(self.events), name, Kind.PYTHON, inputs, outputs, (), place, Unrecorded.UNWATCHED)
@@ -222,12 +217,7 @@ class Log:
             self.producers.setdefault(output, event)
 
     def on_record(
-        self,
-        op_type: str,
-        outputs: Iterable[tf.Tensor],
-        inputs: Iterable[tf.Tensor],
-        backward: Callable[..., Any],
-        place: Place,
+        self, op_type: str, outputs: Tensors, inputs: Tensors, backward: Callable[..., Any], place: Place
     ) -> None:
         """TensorFlow put a custom gradient or a function's call on the tapes of this thread."""
         if self.is_paused:
@@ -269,7 +259,7 @@ class Log:
         self.tensors.setdefault(key, tensor)
         return key
 
-    def _keep_all(self, tensors: Iterable[tf.Tensor]) -> tuple[int, ...]:
+    def _keep_all(self, tensors: Tensors) -> tuple[int, ...]:
         return tuple(map(self._keep, tensors))
 
     def _keep_python_calls(self, event: Event) -> None:

@@ -1,6 +1,6 @@
 """What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,6 +8,8 @@ import tensorflow as tf
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # what a tape returns, where there is one
+Cotangents: TypeAlias = Sequence[tf.Tensor | None]
+Attributes: TypeAlias = tuple[Any, ...]  # of an operation: alternating names and values
 
 _EMPTY = np.zeros(0)
 

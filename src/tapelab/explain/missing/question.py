@@ -33,7 +33,7 @@ class Question:
     source: object
     target_name: str
     source_name: str
-    frame: types.FrameType | None
+    frame: lines.Frame
 
     @property
     def log(self) -> Log:
@@ -66,7 +66,7 @@ class Question:
         return None if self.is_variable else expressions.rebinding(self.frame, self.source_name)
 
 
-def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | None, place: str) -> str:
+def name_of(value: Any, frame: lines.Frame, expression: ast.expr | None, place: str) -> str:
     """Return what to call a target or source.
 
     Args:
@@ -88,7 +88,7 @@ def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | No
     return place
 
 
-def named_sources(sources: Any, frame: types.FrameType | None, expression: ast.expr | None) -> list[tuple[str, Any]]:
+def named_sources(sources: Any, frame: lines.Frame, expression: ast.expr | None) -> list[tuple[str, Any]]:
     """Name each element of a structure of sources.
 
     Args:

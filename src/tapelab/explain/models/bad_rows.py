@@ -69,7 +69,7 @@ def _look_at(name: str, value: Any) -> NotFinite | None:
     return NotFinite(name, tuple(map(int, indices[bad[0]])), is_nan, rows, len(bad), numbers.size)
 
 
-def is_sound(model: tf.keras.Model, batch: Any, weights: list[tuple[Any, tf.Tensor]]) -> bool:
+def is_sound(model: tf.keras.Model, batch: Any, weights: model_step.Weights) -> bool:
     """Whether loss and gradients of a step, run eagerly with these weights, are finite. The model is left as it was."""
     with model_step.unchanged(model, weights):
         tape, parts = model_step.run(model, None, batch, scale=1.0)

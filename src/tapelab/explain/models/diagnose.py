@@ -20,7 +20,7 @@ from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
 from tapelab.explain.models.bad_rows import row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
-from tapelab.explain.models.model_step import Part
+from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.nodes import Trace
@@ -72,11 +72,7 @@ def diagnose(
 
 
 def diagnosed(
-    model: tf.keras.Model,
-    loss: Any,
-    batch: Any,
-    asked_from: Line | None,
-    weights: Sequence[tuple[Any, tf.Tensor]] = (),
+    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None, weights: Weights = ()
 ) -> Diagnosis:
     """Diagnose a model.
 

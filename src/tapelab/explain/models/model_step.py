@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from unittest import mock
 
 from tapelab import process
@@ -12,6 +12,8 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 
 import numpy as np
 import tensorflow as tf
+
+Weights: TypeAlias = Sequence[tuple[Any, tf.Tensor]]  # variables, each with a value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +129,7 @@ def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
 
 
 @contextlib.contextmanager
-def unchanged(model: tf.keras.Model, weights: Sequence[tuple[Any, tf.Tensor]] = ()) -> Iterator[None]:
+def unchanged(model: tf.keras.Model, weights: Weights = ()) -> Iterator[None]:
     """Restore every variable of a model at the end of this context, in which some have other values.
 
     Args:

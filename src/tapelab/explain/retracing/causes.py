@@ -218,12 +218,7 @@ def _where_shapes_differ(seen: Sequence[Leaf | None]) -> str:
 
 
 def made_anew(
-    code: str,
-    name: str,
-    count: int,
-    line: Line | None,
-    changed: Mapping[str, tuple[str, ...]] | None = None,
-    models: int | None = None,
+    code: str, name: str, count: int, line: Line | None, changed: Mapping[str, Any] | None = None, models: int = 1
 ) -> RetracingCause:
     """Return the cause of several functions that have one definition.
 
@@ -233,10 +228,10 @@ def made_anew(
         count: how many there are.
         line: that of the last call.
         changed: names that the function's code reads from outside and that were not the same: name → values as text.
-        models: the number of models that they belong to, for Keras.
+        models: the number of models that they belong to.
     """
     changed = changed or {}
-    why = f", for {models} models." if models and models > 1 else ": compile() forgets what was traced."
+    why = f", for {models} models." if models > 1 else ": compile() forgets what was traced."
     cause = RETRACED[code]
     said, fix = (text.format(name=name, count=count, why=why) for text in (cause.sentence, cause.fix))
     for key, values in changed.items():

@@ -4,13 +4,13 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Log, keys_in, keys_of
 from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
@@ -26,12 +26,7 @@ import tensorflow as tf
 
 
 def study(
-    tape: ExplainTape,
-    target: Any,
-    sources: Any,
-    names: Sequence[str],
-    gradients: Sequence[Any] | None = None,
-    frame: types.FrameType | None = None,
+    tape: ExplainTape, target: Any, sources: Any, names: Sequence[str], gradients: Any = None, frame: Frame = None
 ) -> list[Explanation]:
     """Explain the values of the gradients of a target.
 
@@ -113,11 +108,7 @@ def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tu
 
 
 def _explained(
-    replays: _Replays,
-    source: Any,
-    gradient: Gradient | None,
-    names: Mapping[str, str],
-    frame: types.FrameType | None,
+    replays: _Replays, source: Any, gradient: Gradient | None, names: Mapping[str, str], frame: Frame
 ) -> Explanation:
     if gradient is None:
         return Explanation(False, "exists", "", **names)
@@ -188,12 +179,7 @@ def _cut_of(evidence: Evidence) -> Node | None:
 
 
 def worded(
-    evidence: Evidence,
-    symptom: str,
-    story: Story,
-    gradient: Any,
-    names: Mapping[str, str],
-    frame: types.FrameType | None = None,
+    evidence: Evidence, symptom: str, story: Story, gradient: Any, names: Mapping[str, str], frame: Frame = None
 ) -> Explanation:
     """Put a story into words, and look for a fix.
 

@@ -8,12 +8,12 @@ given. What works when it is run is shown, and what was not run is a hint.
 """
 
 import ast
-import types
 from ast import unparse as text
 from collections.abc import Iterator, Mapping
 
 from tapelab.explain.causes import VALUES, Cause
 from tapelab.explain.ground.expressions import called, contains, statement_at
+from tapelab.explain.ground.lines import Frame
 from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
 from tapelab.explain.values.fixes.patterns import filled, match
 from tapelab.explain.values.fixes.trial import tried
@@ -29,9 +29,7 @@ _INSIDE = {"Exp": "< 80", "Acos": "** 2 < 1", "Asin": "** 2 < 1", "Atanh": "** 2
 _SAFE = {"Exp": "0.0", "Cosh": "0.0", "Sinh": "0.0", "Acos": "0.0", "Asin": "0.0", "Atanh": "0.0", "Tan": "0.0"}
 
 
-def repair(
-    story: Story, names: Mapping[str, str], evidence: Evidence, frame: types.FrameType | None = None
-) -> tuple[str, str]:
+def repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Frame = None) -> tuple[str, str]:
     """Return what to write, as code, and what became of it when it was run: a key of `tapelab.explain.causes.TRIED`.
 
     Args:

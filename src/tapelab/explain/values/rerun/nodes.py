@@ -8,11 +8,12 @@ is pinned too; in a loop within a loop there are no pins.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
+from tapelab.explain.ground.measure import Attributes
 from tapelab.explain.values.rerun.operations import (
     attributes_of,
     custom_gradient,
@@ -20,8 +21,10 @@ from tapelab.explain.values.rerun.operations import (
     pushed_in,
 )
 from tapelab.graphs.program import CALLS, LOOPS, in_order
+from tapelab.process.tensorflow import Tensors, tf
 
-import tensorflow as tf
+Keys: TypeAlias = Sequence[int]  # of values of a trace
+Pins: TypeAlias = Mapping[str, tf.Tensor]  # name of a tensor in a graph → its true value
 
 
 class NotInterpreted(Exception):
@@ -128,20 +131,9 @@ class Trace:
         backward, inputs, outputs = event.call or (None, event.inputs, event.outputs)
         self._add(event.name, inputs, outputs, (), event, backward=backward, is_recorded=is_recorded, is_opaque=True)
 
-    def _add(
-        self,
-        op: str,
-        inputs: Iterable[int],
-        outputs: Iterable[int],
-        attributes: tuple[Any, ...],
-        event: Event,
-        line: lines.Line | None = None,
-        **more: Any,
-    ) -> Node:
-        line = line or event.line
-        node = Node(len(self.nodes), op, tuple(inputs), tuple(outputs), attributes, event, line, **more)
-        self.nodes.append(node)
-        return node
+    def _add(self, op: str, inputs: Keys, outputs: Keys, attributes: Attributes, event: Event, **more: Any) -> None:
+        more["line"] = more.get("line") or event.line
+        self.nodes.append(Node(len(self.nodes), op, tuple(inputs), tuple(outputs), attributes, event, **more))
 
     def new_key(self, value: tf.Tensor) -> int:
         """Keep a value that is not in the log. Returns its key."""
@@ -172,9 +164,7 @@ class _Interpreter:
             attributes = ("T", trace.values[outer].dtype.as_datatype_enum)
             trace._add("Identity", (key,), (outer,), attributes, event, is_recorded=self._is_recorded)
 
-    def _graph_run(
-        self, graph: tf.Graph, arguments: Sequence[int], pins: Mapping[str, tf.Tensor], is_recorded: bool
-    ) -> list[int]:
+    def _graph_run(self, graph: tf.Graph, arguments: Keys, pins: Pins, is_recorded: bool) -> list[int]:
         known = dict(zip((tensor.name for tensor in graph.inputs), arguments, strict=False))
         # What only changes state is left out: assignments, prints and assertions.
         for operation in in_order(graph, graph.outputs):
@@ -186,13 +176,8 @@ class _Interpreter:
         return [known[tensor.name] for tensor in graph.outputs]
 
     def _operation(
-        self,
-        operation: tf.Operation,
-        inputs: tuple[int, ...],
-        pins: Mapping[str, tf.Tensor],
-        is_recorded: bool,
-        known: dict[str, int],
-    ) -> Sequence[int]:
+        self, operation: tf.Operation, inputs: Keys, pins: Pins, is_recorded: bool, known: dict[str, int]
+    ) -> Keys:
         trace = self._trace
         if operation.type in CALLS:
             inner = private.inner_graph(operation.graph, operation.get_attr("f").name)
@@ -215,15 +200,13 @@ class _Interpreter:
             return keys
         backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(tensor, known))
         trace._add(
-            operation.type, inputs, keys, attributes_of(operation), self._event, lines.first_own(operation.traceback),
-            scope=operation.name.rpartition("/")[0], backward=backward, is_recorded=is_recorded,
+            operation.type, inputs, keys, attributes_of(operation), self._event, is_recorded=is_recorded,
+            line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0], backward=backward,
             is_compiled=self._is_compiled,
         )  # fmt: skip
         return keys
 
-    def _loop(
-        self, operation: tf.Operation, state: Sequence[int], pins: Mapping[str, tf.Tensor], is_recorded: bool
-    ) -> Sequence[int]:
+    def _loop(self, operation: tf.Operation, state: Keys, pins: Pins, is_recorded: bool) -> Keys:
         condition, body = (
             private.inner_graph(operation.graph, operation.get_attr(name).name) for name in ("cond", "body")
         )
@@ -242,9 +225,7 @@ class _Interpreter:
             raise NotInterpreted("a condition")
         return bool(self._trace.values[key])
 
-    def _known_values(
-        self, operation: tf.Operation, inputs: Sequence[int], pins: Mapping[str, tf.Tensor]
-    ) -> tuple[list[tf.Tensor], bool]:
+    def _known_values(self, operation: tf.Operation, inputs: Keys, pins: Pins) -> tuple[list[tf.Tensor], bool]:
         """The values of an operation's outputs, and whether they are the true ones.
 
         The state of a random generator must not be read again, and need not: the numbers drawn from it are pinned.
@@ -273,7 +254,7 @@ class _Interpreter:
             known.update(zip((one.name for one in tensor.op.outputs), map(self._trace.new_key, outputs), strict=True))
         return self._trace.values[known[tensor.name]]
 
-    def _evaluate(self, graph: tf.Graph, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _evaluate(self, graph: tf.Graph, arguments: Tensors) -> list[tf.Tensor]:
         """Run a graph without leaving nodes behind: for a custom gradient. `arguments` are tensors."""
         trace = self._trace
         mark = len(trace.nodes)

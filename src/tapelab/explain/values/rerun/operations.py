@@ -1,15 +1,14 @@
 """Operations of a graph, as they can be run again eagerly: in which order, with which attributes, which must not."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tapelab.explain.ground import private
-from tapelab.explain.ground.measure import items
+from tapelab.explain.ground.measure import Attributes, items
 from tapelab.graphs.operations import of_family, with_fact
 from tapelab.graphs.operations.operation import RANDOM
 from tapelab.graphs.program import has_custom_gradient
-
-import tensorflow as tf
+from tapelab.process.tensorflow import Tensors, tf
 
 # Operations that TensorFlow calls stateful and that can be run again without changing what the learner has: they read,
 # or they draw random numbers that belong to nobody.
@@ -42,7 +41,7 @@ def pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list[
     return found
 
 
-def attributes_of(operation: tf.Operation) -> tuple[Any, ...]:
+def attributes_of(operation: tf.Operation) -> Attributes:
     """Return an operation's attributes as eager execution takes them: a tuple of alternating names and values."""
     names = [attribute.name for attribute in operation.op_def.attr]
     return tuple(one for name in names for one in (name, _plain(operation.get_attr(name))))
@@ -61,7 +60,7 @@ def _plain(attribute: Any) -> Any:
 
 def custom_gradient(
     operation: tf.Operation,
-    evaluate: Callable[[tf.Graph, list[tf.Tensor]], Sequence[tf.Tensor]],
+    evaluate: Callable[[tf.Graph, Tensors], Tensors],
     value_of: Callable[[tf.Tensor], tf.Tensor],
 ) -> Callable[..., list[tf.Tensor | None]] | None:
     """Return the backward function of an operation in a graph that has a custom gradient; None where it has none.
