@@ -60,13 +60,9 @@ def flow(evidence: Evidence) -> list[FlowStep]:
     Returns:
         A list of `FlowStep`, the target's end first.
     """
-    reached = evidence.reached
 
     def size(tensor: Gradient | None, key: int) -> float:
-        values, mask = array(tensor), reached.get(key)
-        if mask is None or mask.shape != values.shape:
-            return rms(values)
-        return rms(values[mask]) if mask.any() else 0.0
+        return rms(evidence.concerned(tensor, key))
 
     steps, key, replay = [], evidence.source, evidence.replay
     while True:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms
-from tapelab.explain.values.rerun.evidence import Evidence, bad_elements
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, with_fact
 
@@ -109,7 +109,7 @@ def _hidden(evidence: Evidence, node: Node) -> int | None:
 def _bad_outputs(evidence: Evidence, node: Node) -> np.ndarray | np.bool_ | None:
     """Where the first output is bad, if it has the shape of the first input."""
     made = array(evidence.trace.values[node.outputs[0]])
-    return bad_elements(made) if node.inputs and made.shape == evidence.array(node.inputs[0]).shape else None
+    return ~np.isfinite(made) if node.inputs and made.shape == evidence.array(node.inputs[0]).shape else None
 
 
 def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) -> Story:
@@ -173,7 +173,7 @@ def of_cotangent(evidence: Evidence) -> Story:
 def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
     """The story of one node at which good cotangents became bad."""
     passed = evidence.replay.passed[node]
-    mask = bad_elements(array(passed.downstream[position]))
+    mask = ~np.isfinite(array(passed.downstream[position]))
     known = [key for key in (*node.inputs, *node.outputs) if _is_bad_there(evidence, key, mask)]
     turned = ((node, "turned the gradient bad"),)
     if known:
@@ -218,7 +218,7 @@ def _may_overflow(evidence: Evidence, node: Node, position: int) -> bool:
 
 def _is_bad_there(evidence: Evidence, key: int, mask: np.ndarray | np.bool_) -> bool:
     """Whether a forward value is bad where a cotangent is; of another shape, anywhere."""
-    bad = bad_elements(evidence.array(key))
+    bad = ~np.isfinite(evidence.array(key))
     return bool((bad & mask).any() if bad.shape == mask.shape else bad.any())
 
 

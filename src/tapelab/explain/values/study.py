@@ -56,15 +56,12 @@ class _Replays:
     """The replay of a tape with functions taken apart, and where the tape contradicts it, one with functions whole."""
 
     def __init__(self, log: Log, targets: Iterable[Any], sources: Iterable[Any]):
-        self._log = log
-        self._targets, self._sources = keys_in(targets), keys_in(sources)
-        self._made = {}
+        self._log, self._keys, self._made = log, (keys_in(targets), keys_in(sources)), {}
 
     def of(self, inline: bool) -> tuple[Replay, Measures]:
         """The `Replay` and the `Measures` of it."""
         if inline not in self._made:
-            replay = Replay(Trace(self._log, inline), self._targets, self._sources)
-            self._made[inline] = replay, Measures()
+            self._made[inline] = Replay(Trace(self._log, inline), *self._keys), Measures()
         return self._made[inline]
 
     def evidence(self, source: Any, gradient: Gradient | None) -> Evidence | None:

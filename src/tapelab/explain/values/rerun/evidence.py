@@ -183,10 +183,10 @@ class Evidence:
                 new.update(zip(node.outputs, made, strict=True))
         return new
 
-    def concerned(self, tensor: Gradient, key: int) -> np.ndarray:
+    def concerned(self, tensor: Gradient | None, key: int) -> np.ndarray:
         """A cotangent's elements that the source has a part in, as an array; all where that is not known."""
         values, mask = array(tensor), self.reached.get(key)
-        return values[mask] if mask is not None and mask.shape == values.shape and mask.any() else values
+        return values[mask] if mask is not None and mask.shape == values.shape else values
 
     def origins(self, is_bad: Callable[[Gradient, int], bool]) -> list[tuple[Node, int]]:
         """Find the nodes at which good cotangents became bad ones on the way to the source.
@@ -241,8 +241,3 @@ class Evidence:
 
 def _filled(tensor: tf.Tensor) -> tf.Tensor:
     return tf.fill(tf.shape(tensor), tf.constant(np.nan, tensor.dtype)) if tensor.dtype.is_floating else tensor
-
-
-def bad_elements(values: np.ndarray) -> np.ndarray | np.bool_:
-    """Return where an array is not finite."""
-    return ~np.isfinite(values) if values.size else np.zeros(values.shape, bool)

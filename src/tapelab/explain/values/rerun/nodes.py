@@ -14,12 +14,7 @@ from typing import Any, TypeAlias
 from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
 from tapelab.explain.ground.measure import Attributes
-from tapelab.explain.values.rerun.operations import (
-    attributes_of,
-    custom_gradient,
-    is_safe_to_run,
-    pushed_in,
-)
+from tapelab.explain.values.rerun.operations import attributes_of, custom_gradient, is_safe_to_run, pushed_in
 from tapelab.graphs.program import CALLS, LOOPS, in_order
 from tapelab.process.tensorflow import Tensors, tf
 
