@@ -159,14 +159,15 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def covering(line: Line, kind: type[ast.AST]) -> list[Any]:
+    """Return the statements, calls or other nodes of one kind that cover a `Line`."""
+    nodes = ast.walk(tree_of(line.file) or ast.Module([], []))
+    return [node for node in nodes if isinstance(node, kind) and node.lineno <= line.number <= node.end_lineno]
+
+
 def statement_at(line: Line, expression: ast.expr | None = None) -> ast.stmt | None:
     """Return the smallest statement that covers a `Line`, and holds an expression in it if there is one; or None."""
-    tree = tree_of(line.file)
-    if tree is None:
-        return None
-    around = [
-        node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line.number <= node.end_lineno
-    ]
+    around = covering(line, ast.stmt)
     if expression is not None:
         around = [node for node in around if contains(node, expression)][::-1]
     return min(around, key=lambda node: node.end_lineno - node.lineno, default=None)
