@@ -4,6 +4,7 @@ Every pytest reads this file, also one in an environment without Jupyter: fixtur
 """
 
 import collections
+import gc
 import io
 import json
 import linecache
@@ -41,12 +42,21 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="leave out what is marked thorough, as `make test` does")
+    parser.addoption("--quick", action="store_true", help="leave out what is marked thorough")
+    parser.addoption("--quicker", action="store_true", help="and what is marked dear, as `make test` does")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough(keep=0): with --quick, only so many cases of it are run")
+    config.addinivalue_line("markers", "dear(keep=0): with --quicker, only so many cases of what --quick would run")
     config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
+    gc.disable()  # to collect the tests makes millions of objects that stay
+
+
+def pytest_collection_finish():
+    """What is there now stays to the end: it need not be looked through again and again for what has become garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 # Two programs that differ in none of these show the same behaviour: with --quick, the first of them is enough.
@@ -74,23 +84,29 @@ def spread(count, keep):
     return {round(place * (count - 1) / max(keep - 1, 1)) for place in range(min(keep, count))}
 
 
+def thinned(items, name):
+    """The tests that stay and those that go, if of what has the mark of this name only `keep` cases stay."""
+    functions = [item.nodeid.split("[")[0] for item in items]
+    cases, met, chosen, left = collections.Counter(functions), collections.Counter(), [], []
+    for item, function in zip(items, functions, strict=True):
+        mark = item.get_closest_marker(name)
+        kept = not mark or met[function] in spread(cases[function], mark.kwargs.get("keep", 0))
+        (chosen if kept else left).append(item)
+        met[function] += 1
+    return chosen, left
+
+
 def pytest_collection_modifyitems(config, items):
-    """With --quick, leave out the thorough tests, but for `keep` cases of each.
+    """With --quick, leave out the thorough tests, but for `keep` cases of each; with --quicker, the dear ones as well.
 
     What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
     """
     items.sort(key=lambda item: "site" not in item.fixturenames)
-    if not config.getoption("--quick"):
-        return
-    names = [item.nodeid.split("[")[0] for item in items]
-    cases, met, chosen, left = collections.Counter(names), collections.Counter(), [], []
-    for item, name in zip(items, names, strict=True):
-        mark = item.get_closest_marker("thorough")
-        kept = not mark or met[name] in spread(cases[name], mark.kwargs.get("keep", 0))
-        (chosen if kept else left).append(item)
-        met[name] += 1
-    config.hook.pytest_deselected(items=left)
-    items[:] = chosen
+    quicker = config.getoption("--quicker")
+    for name, asked in (("thorough", quicker or config.getoption("--quick")), ("dear", quicker)):
+        if asked:
+            items[:], left = thinned(items, name)
+            config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(autouse=True)

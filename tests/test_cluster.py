@@ -236,6 +236,7 @@ def test_a_worker_passes_its_own_variables_and_must_have_them(dask, monkeypatch)
         pass
 
 
+@pytest.mark.dear
 def test_workers_that_differ_are_refused(dask, monkeypatch):
     with cluster.Cluster(dask.address) as executor:
         same = {"python": "3.12", "packages": {"numpy": "2.0", "keras": "3.0"}}

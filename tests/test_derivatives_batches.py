@@ -34,6 +34,7 @@ def numerical_blocks(f, x):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("chunk_size", [None, 4])
 def test_blocks_agree_with_central_differences(mode, chunk_size):
@@ -77,6 +78,7 @@ def the_last_two_meet(x):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(
     ("f", "first", "count"),
@@ -248,6 +250,7 @@ def test_filter_gradients_of_each_example(no_loop_over_examples, padding, stride
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_filters_that_work_in_groups(no_loop_over_examples, compile):
     """TensorFlow's converter gives wrong rows here, and many CPUs have no kernel for the gradient."""
@@ -405,6 +408,7 @@ def looped(x, y):
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -446,6 +450,7 @@ INDEPENDENT = {
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -510,6 +515,7 @@ NOISY = {
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""
@@ -528,6 +534,7 @@ def test_batch_jacobian_in_bfloat16():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "tf.function"])
 def test_a_function_that_changes_the_weights_is_refused_example_by_example(compile, wrap):

@@ -100,6 +100,7 @@ def test_single_precision_and_a_variable_that_is_cast():
     assert norms.dtype == tf.float32
 
 
+@pytest.mark.dear
 def test_inside_a_function_and_under_xla():
     wanted = per_example_norms(cross_entropy, wrt=[W1, B1])(X, LABELS)
     inside = per_example_norms(cross_entropy, wrt=[W1, B1])
@@ -119,6 +120,7 @@ SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
@@ -163,6 +165,7 @@ IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize("channels", [3, 60])
 def test_convolutions(padding, channels):
@@ -189,6 +192,7 @@ def test_a_filter_that_is_used_twice():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_depthwise_convolutions(padding, stride, copies):
@@ -202,6 +206,7 @@ def test_depthwise_convolutions(padding, stride, copies):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
 @pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
 def test_transposed_convolutions(padding, size, channels):
@@ -241,6 +246,7 @@ def in_chunks(f, variables, *data, count, **options):
     return check(f, variables, *data, way=f"{ONE_PASS} for each {count} examples", batch_chunk_size=count, **options)
 
 
+@pytest.mark.dear
 def test_a_batch_in_chunks():
     held = in_chunks(cross_entropy, [W1, B1, W2, B2], X, LABELS, count=2)  # the last example is alone
     assert held.plan(X, LABELS).chunk == 2
@@ -268,6 +274,7 @@ def test_other_layers_in_chunks():
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
@@ -357,6 +364,7 @@ def test_rows_of_a_table_that_come_several_times():
     check(losses, [table, w], numbers, numbers[:, ::-1])
 
 
+@pytest.mark.dear
 def test_keras_layers_normalisation_and_embeddings():
     tf.keras.utils.set_random_seed(0)
     layers = tf.keras.layers
@@ -398,6 +406,7 @@ SCALE = variable(3, 3)
 
 
 @pytest.mark.thorough(keep=4)
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -484,6 +493,7 @@ def crossed(rows):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X)
@@ -491,6 +501,7 @@ def test_custom_gradients_that_keep_the_examples_apart(activation):
 
 
 @pytest.mark.thorough(keep=2)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -512,6 +523,7 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
 
 
 @pytest.mark.thorough(keep=4)
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize(
     "f",
     [
@@ -609,6 +621,7 @@ def hidden(x):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize("f", [tf.function(whole), whole, lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2])
 def test_losses_in_functions_of_tensorflow_take_one_pass(f):
     check(f, [W1, B1, W2], X)

@@ -48,6 +48,7 @@ def test_composed_functions_agree_with_nested_tapes(name, laplacians):
     close(projected(laplacians[name]), by_tapes(COMPOSED[name], X))
 
 
+@pytest.mark.dear
 def test_every_elementwise_operation_agrees_with_central_differences():
     x = np.linspace(-2, 2, 8)[:, None]
     h = 1e-4
@@ -60,6 +61,7 @@ def test_every_elementwise_operation_agrees_with_central_differences():
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("kind", sorted(linear_in(EACH) & RULES.keys()))
 def test_what_is_linear_in_each_of_two_factors(kind):
     arguments = CALLS[kind]
@@ -85,6 +87,7 @@ def test_what_is_linear_in_each_of_two_factors(kind):
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "kind",
     ["activations", "attention", "batch norm", "convolution", "dropout, off", "max pooling", "residual"],
@@ -413,6 +416,7 @@ def test_value_gradient_and_laplacian(chunk_size):
     close(curvature, 6 * X.sum())
 
 
+@pytest.mark.dear
 def test_the_wave_and_the_heat_operator_and_a_matrix():
     x = X[:, :2]
     wave = second_order(lambda x: tf.sin(x[:, 0] - 2 * x[:, 1]), directions=np.eye(2), weights=[4.0, -1.0])

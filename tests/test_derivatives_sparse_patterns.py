@@ -130,6 +130,7 @@ def check(f, shape, exact):
 
 
 @pytest.mark.thorough(keep=8)
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("name", EXACT)
 def test_patterns_are_exact(name):
     shape, f = EXACT[name]
@@ -138,6 +139,7 @@ def test_patterns_are_exact(name):
 
 
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("name", AT_MOST)
 def test_patterns_hold_for_every_value(name):
     shape, f = AT_MOST[name]

@@ -82,7 +82,11 @@ def judge(monkeypatch):
 
 
 def notebook_of(one):
-    sheet = one.identifier.partition(".")[0]
+    return notebook(one.identifier.partition(".")[0])
+
+
+@functools.cache
+def notebook(sheet):
     entry = next(entry for entry in CATALOGUE.notebooks if entry.name.partition("_")[2] == sheet)
     return nbformat.read(CATALOGUE.ipynb(entry), as_version=4)
 
@@ -136,6 +140,7 @@ def test_the_starter_is_not_attempted(one):
 
 
 @pytest.mark.thorough(keep=8)
+@pytest.mark.dear(keep=2)
 @by_identifier(EXERCISES)
 def test_the_solution_is_right(one, judge):
     result = judge(one, solution_of(one))
@@ -144,6 +149,7 @@ def test_the_solution_is_right(one, judge):
 
 @by_identifier(EXERCISES)
 @pytest.mark.thorough(keep=6)
+@pytest.mark.dear(keep=2)
 def test_every_wrong_answer_gets_its_feedback(one, judge):
     for code, answer in economical(one).tried():
         result = judge(one, answer)
@@ -340,6 +346,7 @@ def mutants_of_value(value):
 
 @by_identifier(EXERCISES)
 @pytest.mark.thorough(keep=3)
+@pytest.mark.dear(keep=1)
 def test_no_mutant_of_the_solution_is_right(one):
     checker, function = economical(one), solution_of(one)
     if isinstance(checker, Value):

@@ -328,6 +328,7 @@ def _derivatives(kind, x, order):
     return [*found, tape.gradient(last, x, unconnected_gradients="zero")]
 
 
+@pytest.mark.dear(keep=10)
 @rows(with_fact("smooth"))
 def test_smooth_is_differentiated_as_often_as_needed(kind):
     x, h = tf.constant([1.2, 1.7, 2.3] if kind == "Acosh" else [0.2, 0.45, 0.7], tf.float64), 1e-6

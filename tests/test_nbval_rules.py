@@ -18,6 +18,7 @@ LIGHT, THREAD = ("wave", "ipykernel.kernelapp"), ("a_thread",)
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("modules", "workers", "options"),
     [(LIGHT, 1, []), (LIGHT, 2, ["-n", "2", "--dist", "loadscope"]), (THREAD, 1, ["-n", "1"])],

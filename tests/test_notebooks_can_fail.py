@@ -20,6 +20,7 @@ TAUGHT_IN = [(name, notebook) for name, breakage in BREAKAGES.items() for notebo
 
 
 @pytest.mark.thorough(keep=1)
+@pytest.mark.dear
 @pytest.mark.parametrize(("breakage", "name"), TAUGHT_IN, ids=lambda value: value.replace(" ", "-"))
 def test_the_notebook_that_teaches_it_notices(breakage, name, forked_kernels):
     nb = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)

@@ -39,9 +39,9 @@ class Settings:
     resume: bool = False
 
 
-def _inputs(catalogue: Catalogue, run: Run) -> tuple[str, str]:
+def _inputs(catalogue: Catalogue, name: str) -> tuple[str, str]:
     """A notebook's text, and the part of it that decides what happens: its cells' sources and tags."""
-    text = catalogue.ipynb(catalogue.by_name(run.notebook)).read_text(encoding="utf-8")
+    text = catalogue.ipynb(catalogue.by_name(name)).read_text(encoding="utf-8")
     # A tag may let a cell raise an exception, or skip it.
     cells = [
         [cell.cell_type, cell.source, sorted(cell.metadata.get("tags", []))]
@@ -136,9 +136,8 @@ class Batch:
         settings, console = self._settings, self._console
         surroundings = self._executor.environment(settings.kernel)
         digest = environment.digest(surroundings)
-        inputs = dict.fromkeys({run.notebook for run in self._runs.values()})
-        for run in self._runs.values():
-            inputs[run.notebook] = inputs[run.notebook] or _inputs(self._catalogue, run)
+        notebooks = {run.notebook for run in self._runs.values()}
+        inputs = {name: _inputs(self._catalogue, name) for name in notebooks}
         self._prints = {
             name: _fingerprint(inputs[run.notebook][1], run, settings.kernel, digest)
             for name, run in self._runs.items()
