@@ -52,9 +52,8 @@ def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0
         A list of `RetracingCause`, the one with the most traces first.
     """
     by_cause = {}
-    for number, trace in enumerate(found):
-        if number == 0 or number < since:
-            continue
+    for number in range(max(since, 1), len(found)):
+        trace = found[number]
         earlier = [_differences(old, trace) for old in found[:number]]
         # Of those that resemble it as much, the latest. A list built in another way is less alike than all its values.
         differences = min(reversed(earlier), key=lambda one: (sum(code == "structure" for _, code in one), len(one)))
@@ -142,13 +141,11 @@ def _codes(before: Leaf, after: Leaf) -> list[str]:
 def _covers(trace: FunctionTrace, earlier: Sequence[FunctionTrace], path: str) -> bool:
     """Whether a trace gave up a dimension that earlier ones still had."""
     shape = trace.leaves[path].shape
-    if shape.rank is None or None in shape.as_list():
-        return any(
-            old.leaves[path].shape.is_compatible_with(shape)
-            for old in earlier
-            if path in old.leaves and old.leaves[path].shape is not None
-        )
-    return False
+    return not shape.is_fully_defined() and any(
+        old.leaves[path].shape.is_compatible_with(shape)
+        for old in earlier
+        if path in old.leaves and old.leaves[path].shape is not None
+    )
 
 
 def _text(leaf: Leaf | None, code: str) -> str:

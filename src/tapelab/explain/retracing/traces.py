@@ -249,12 +249,9 @@ def _flatten(path: str, kind: typing.Any, leaves: dict[str, Leaf]) -> None:
 
 def _inner(path: str, kind: typing.Any) -> tuple[dict[str, typing.Any] | None, str | None]:
     """Return ({path: type} of what is inside, a description), or (None, None) where a type is no structure."""
-    if isinstance(kind, default_types.List):
-        inner = _numbered(path, kind.components_tuple.components)
-        return inner, f"a list of {len(inner)}"
-    if isinstance(kind, default_types.Tuple):
-        inner = _numbered(path, kind.components)
-        return inner, f"a tuple of {len(inner)}"
+    if isinstance(kind, (default_types.List, default_types.Tuple)):
+        inner = _numbered(path, getattr(kind, "components_tuple", kind).components)
+        return inner, f"a {type(kind).__name__.lower()} of {len(inner)}"
     if isinstance(kind, default_types.Dict):
         inner = {f"{path}[{key!r}]": inside for key, inside in kind.mapping.items()}
         return inner, "a dict with " + (", ".join(sorted(map(repr, kind.mapping))) or "no keys")
