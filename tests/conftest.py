@@ -99,9 +99,10 @@ def thinned(items, name):
 def pytest_collection_modifyitems(config, items):
     """With --quick, leave out the thorough tests, but for `keep` cases of each; with --quicker, the dear ones as well.
 
-    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
+    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it. Then what
+    runs in fresh processes: one worker alone starts the fork server for them.
     """
-    items.sort(key=lambda item: "site" not in item.fixturenames)
+    items.sort(key=lambda item: ("site" not in item.fixturenames, "fresh" not in item.fixturenames))
     quicker = config.getoption("--quicker")
     for name, asked in (("thorough", quicker or config.getoption("--quick")), ("dear", quicker)):
         if asked:
