@@ -24,9 +24,7 @@ import nbformat
 from rich.console import Console
 
 TICK_SECONDS = 0.25
-INTERRUPTED = "the batch was interrupted before this run started"
 LONGEST_VALUE = 1000  # characters of a parameter's value in a record
-LONGEST_REASON = 200  # characters of why something could not be stored: where it is instead follows
 REPORT_SECONDS = 5  # between two writings of report.json while the batch runs
 
 
@@ -214,8 +212,9 @@ class Batch:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._take(events.get_nowait(), waiting, shown)
+        left = records.Problem("interrupted", trouble or single_run.NOT_BEGUN)
         for name in sorted(waiting):
-            self._finish(single_run.Outcome(name, records.Problem("interrupted", trouble or INTERRUPTED)), shown)
+            self._finish(single_run.Outcome(name, left), shown)
         return None if trouble else signals.received
 
     def _take(self, event: tuple[Any, ...], waiting: set[str], shown: View) -> None:
@@ -242,8 +241,8 @@ class Batch:
             else:
                 self._storage.remove(f"{name}.log")
         except OSError as error:
-            why = texts.one_line(error.strerror or str(error), LONGEST_REASON)
-            outcome.problem = records.Problem("not stored", f"cannot store it in {self._storage}: {why}")
+            why = f"cannot store it in {self._storage}: {error.strerror or error}"
+            outcome.problem = records.Problem("not stored", why)
             outcome.notebook = None
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])
         shown.done(self._records[name])

@@ -19,6 +19,7 @@ import nbformat
 
 LONGEST_TEXT = 20_000  # characters of a cell or a traceback that a report shows
 LONGEST_LOG = 1_000_000  # bytes of a log that are kept, the last ones
+NOT_BEGUN = "the batch was interrupted before this run started"
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _watch(
     place = job.folder if Path(job.folder).is_dir() else str(scratch)
     child = children.start(scratch, {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place})
     if child is None:
-        return Problem("interrupted", "the batch was interrupted before this run started"), None
+        return Problem("interrupted", NOT_BEGUN), None
     began, expired = time.monotonic(), threading.Event()
 
     def expire() -> None:
