@@ -47,8 +47,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "thorough(keep=0): with --quick, only so many cases of it are run")
-    config.addinivalue_line("markers", "dear(keep=0): with --quicker, only so many cases of what --quick would run")
+    config.addinivalue_line("markers", "thorough(keep=0, dear=0): only so many cases of it with --quick or --quicker")
+    config.addinivalue_line("markers", "dear(keep=0): with --quicker, only so many cases of it are run")
     config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
     gc.disable()  # to collect the tests makes millions of objects that stay
 
@@ -84,13 +84,21 @@ def spread(count, keep):
     return {round(place * (count - 1) / max(keep - 1, 1)) for place in range(min(keep, count))}
 
 
-def thinned(items, name):
-    """The tests that stay and those that go, if of what has the mark of this name only `keep` cases stay."""
+def most(item, level):
+    """How many cases of its function stay where what is `level` is left out: thorough or dear. None if all do."""
+    mark, thorough = item.get_closest_marker(level), item.get_closest_marker("thorough")
+    if mark:
+        return mark.kwargs.get("keep", 0)
+    return thorough.kwargs.get(level) if thorough else None
+
+
+def thinned(items, level):
+    """The tests that stay and those that go."""
     functions = [item.nodeid.split("[")[0] for item in items]
     cases, met, chosen, left = collections.Counter(functions), collections.Counter(), [], []
     for item, function in zip(items, functions, strict=True):
-        mark = item.get_closest_marker(name)
-        kept = not mark or met[function] in spread(cases[function], mark.kwargs.get("keep", 0))
+        keep = most(item, level)
+        kept = keep is None or met[function] in spread(cases[function], keep)
         (chosen if kept else left).append(item)
         met[function] += 1
     return chosen, left
@@ -99,13 +107,14 @@ def thinned(items, name):
 def pytest_collection_modifyitems(config, items):
     """With --quick, leave out the thorough tests, but for `keep` cases of each; with --quicker, the dear ones as well.
 
-    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
+    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it. Then what
+    runs in fresh processes: one worker alone starts the fork server for them.
     """
-    items.sort(key=lambda item: "site" not in item.fixturenames)
+    items.sort(key=lambda item: ("site" not in item.fixturenames, "fresh" not in item.fixturenames))
     quicker = config.getoption("--quicker")
-    for name, asked in (("thorough", quicker or config.getoption("--quick")), ("dear", quicker)):
+    for level, asked in (("thorough", quicker or config.getoption("--quick")), ("dear", quicker)):
         if asked:
-            items[:], left = thinned(items, name)
+            items[:], left = thinned(items, level)
             config.hook.pytest_deselected(items=left)
 
 

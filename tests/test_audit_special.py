@@ -126,8 +126,7 @@ def test_a_closed_form_of_another_function_is_disputed(measured):
     assert record["disputed"] == "the closed form has other values"
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(
     ("call", "point", "said"),
     [
@@ -265,8 +264,7 @@ def faults(modules):
     return {fault["name"]: fault for fault in modules.upstream.pages.table()["fault"]}
 
 
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=6, dear=1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_program_is_short_and_its_assertion_fails_here(modules, faults, name):
     program = faults[name]["program"].strip()

@@ -110,8 +110,7 @@ def test_results_have_the_structure_shapes_and_dtypes_of_the_sources(structure):
         np.testing.assert_allclose(tf.reshape(block, wanted.shape), wanted, rtol=1e-5)
 
 
-@pytest.mark.thorough(keep=4)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=4, dear=2)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize(("ins", "outs"), [((), ()), ((), (3,)), ((2,), ()), ((0,), (2,)), ((2,), (0,)), ((0,), (0,))])
 def test_jacobians_of_scalars_and_of_nothing(mode, ins, outs):
@@ -294,8 +293,7 @@ def test_sizes_are_told_in_units():
     assert [human(size) for size in (5, 2048, 3 * 2**20, 2**40)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.0 TiB"]
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("chunk_size", [1, 3, 5, 6, 99])
 def test_chunks_change_nothing(chunk_size):
     x = tf.constant(np.linspace(0.0, 1.0, 6))
@@ -430,8 +428,7 @@ def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
     assert [compiled(tag) for tag in (first, 3, 4)] == [False, False, False]
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("transform", [jacobian, laplacian])
 def test_a_derivative_as_the_argument_of_a_function_in_a_graph_is_the_derivative(transform):
     x = tf.constant([[1.0, 2.0]])

@@ -85,8 +85,7 @@ def packed(f, args):
     return of_vector, np.concatenate([leaf.ravel() for leaf in tf.nest.flatten(args[0])])
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # the CNN's Hessian, row by row
 def test_gradient_and_hessian(case):
     f, args = case
@@ -112,8 +111,7 @@ def test_gradient_and_hessian(case):
     np.testing.assert_allclose(hvp(f, packed=True)(*args, vector=vector), tf.linalg.matvec(matrix, vector), atol=1e-12)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", ["softmax and cross-entropy", "batch normalisation"])
 def test_float32_agrees_with_float64(name):
     f, args = FUNCTIONS[name]

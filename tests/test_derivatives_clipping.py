@@ -119,8 +119,7 @@ def test_eagerly_examples_go_one_by_one():
 SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
@@ -164,8 +163,7 @@ def test_cancelling_cotangents_lose_no_digits():
 IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize("channels", [3, 60])
 def test_convolutions(padding, channels):
@@ -191,8 +189,7 @@ def test_a_filter_that_is_used_twice():
         check(losses, [kernel], images)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_depthwise_convolutions(padding, stride, copies):
@@ -205,8 +202,7 @@ def test_depthwise_convolutions(padding, stride, copies):
     check(losses, [kernel, bias], IMAGES)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
 @pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
 def test_transposed_convolutions(padding, size, channels):
@@ -273,8 +269,7 @@ def test_other_layers_in_chunks():
     in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
@@ -405,8 +400,7 @@ def test_a_variable_without_a_rule_goes_example_by_example():
 SCALE = variable(3, 3)
 
 
-@pytest.mark.thorough(keep=4)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=4, dear=2)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -492,16 +486,14 @@ def crossed(rows):
     return tf.linalg.cross(rows[:, :3], tf.sin(rows[:, 1:4]))
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X)
     check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -522,8 +514,7 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
 # Coupled examples.
 
 
-@pytest.mark.thorough(keep=4)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=4, dear=2)
 @pytest.mark.parametrize(
     "f",
     [
@@ -620,8 +611,7 @@ def hidden(x):
     return tf.tanh(x @ W1 + B1)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("f", [tf.function(whole), whole, lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2])
 def test_losses_in_functions_of_tensorflow_take_one_pass(f):
     check(f, [W1, B1, W2], X)

@@ -125,16 +125,14 @@ def require(name, label, compile, dtype):
     np.testing.assert_allclose(found, wanted, atol=TOLERANCE[dtype] * max(1, np.abs(wanted).max()), err_msg=label)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(("name", "compile", "dtype"), MODES)
 def test_families(name, compile, dtype):
     for label in ("gradient", "jvp", "Hessian"):
         require(name, label, compile, dtype)
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(
     ("name", "label"), [*itertools.product(ONE_OF_EACH, DERIVATIVES), ("unsorted_segment_prod", "third derivative")]
 )
@@ -212,8 +210,7 @@ WITHIN = {
 WHERE = [*itertools.product(WITHIN, ["graph", "eager"]), ("itself", "auto"), ("a function compiled by XLA", "auto")]
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(("where", "compile"), WHERE)
 def test_where(where, compile):
     g = WITHIN[where]
@@ -260,8 +257,7 @@ def test_a_tape_of_the_callers_differentiates_what_ours_returned(compile):
     np.testing.assert_allclose(inside(tf.constant(X)), 2 * LOG2, rtol=1e-12)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.filterwarnings("ignore:.*what an open tape makes of it")
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 def test_accumulators(compile):
@@ -394,8 +390,7 @@ def test_where_there_is_no_derivative_it_is_zero_as_in_tensorflow():
     np.testing.assert_array_equal(found, [0, 0])
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("shape", [[0], [1], [2, 0], [0, 2]])
 def test_empty_axes(shape):
     x = np.zeros(shape)
@@ -439,8 +434,7 @@ def determinant_by_permutations(matrix):
     return tf.tensordot(products, np.linalg.det(np.eye(n)[orders]), 1)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("lost", [1, 2], ids=["rank n - 1", "rank n - 2"])
@@ -466,8 +460,7 @@ SMOOTH_FACTORS = {
 }
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", SMOOTH_FACTORS)
 def test_factors_of_a_matrix_whose_last_column_depends_on_the_others(name, compile):

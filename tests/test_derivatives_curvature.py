@@ -51,8 +51,7 @@ def built(loss, y, x=X, f=model):
     return J.T @ H @ J
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
 def test_ggn_is_the_product_of_three_matrices(compile):
     product = ggnvp(model, cross_entropy, wrt=W, packed=True, compile=compile)
@@ -99,8 +98,7 @@ def sum_of(each):
     return lambda y, z: tf.reduce_sum(each(y, z))
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("distribution", "loss", "y"),
     [

@@ -367,8 +367,7 @@ def test_functions_of_tensorflow_take_the_same_way_as_plain_ones(name):
     assert relative(found(X).numpy(), plain(X).numpy()) < 1e-12
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize(
     "f",
     [

@@ -83,8 +83,7 @@ def test_refused(f):
     value_and_gradient(loss, compile="graph")(X)  # the first derivative is right
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("f", [entropy, tf.function(entropy)], ids=["entropy", "in a function"])
 def test_labels_that_depend_on_what_the_logits_depend_on(f):
     wanted = true_hessian(entropy_in_the_open).reshape(3, 3)
@@ -197,8 +196,7 @@ def beside(f):
     return lambda x: tf.reduce_sum(tf.cast(f(x), tf.float64) ** 2) + tf.reduce_sum(x**2)
 
 
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=3)
+@pytest.mark.thorough(keep=6, dear=3)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", LACKING)
 def test_what_has_no_derivative_is_refused(name, wrap):
@@ -228,8 +226,7 @@ def test_whichever_derivative_is_asked_for():
         clipped_gradient(lambda x: tf.reduce_sum(f(w)) * x, wrt=[w], max_norm=1.0)(np.ones(2))
 
 
-@pytest.mark.thorough(keep=5)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=5, dear=2)
 @pytest.mark.parametrize("name", [name for name in LACKING if "LSTM" not in name and "bisection" not in name])
 def test_beside_the_function_as_data_it_does_no_harm(name):
     loss = beside(LACKING[name])
@@ -263,8 +260,7 @@ ONCE = {
 }
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", ONCE)
 def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wrap):
@@ -344,8 +340,7 @@ def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
     assert np.abs(tensorflow_hessian(loss) - true_hessian(loss).reshape(3, 3)).max() > 0.1
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_what_is_stitched_once_is_differentiated(wrap):
     whole = wrap(lambda x: tf.dynamic_stitch([[2, 1], [0]], [tf.sin(x[0, :2]), tf.cos(x[0, 2:])]))
@@ -555,8 +550,7 @@ SOLVED["MatrixInverse in a function"] = tf.function(SOLVED["MatrixInverse"])
 REGULAR, SINGULAR = np.array([1.0, 2.0]), np.array([1.0, 0.0])
 
 
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=3)
+@pytest.mark.thorough(keep=6, dear=3)
 @pytest.mark.parametrize("name", SOLVED)
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("first", [REGULAR, SINGULAR], ids=["after a regular one", "at once"])
@@ -572,8 +566,7 @@ def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
     assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     "derivative",
     [
@@ -679,8 +672,7 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.thorough(keep=4)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=4, dear=1)
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_what_is_wrong_at_some_points_is_warned_of(name):
     make, f, why = DOUBTFUL[name]
@@ -706,8 +698,7 @@ CERTAIN = {
 }
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", CERTAIN)
 def test_what_is_right_everywhere_is_not_warned_of(name):
     with warnings.catch_warnings():
@@ -766,8 +757,7 @@ def test_second_derivatives_through_eig_are_warned_of():
         hvp(loss, compile="graph")(x, vector=x)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["auto", "graph"])
 @pytest.mark.parametrize(
     ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
@@ -831,8 +821,7 @@ WITH_TANGENTS = {
 }
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", WITH_TANGENTS)
 def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):

@@ -115,8 +115,7 @@ TENSORS = {
 }
 
 
-@pytest.mark.thorough(keep=11)
-@pytest.mark.dear(keep=4)
+@pytest.mark.thorough(keep=11, dear=4)
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_reach_the_function_as_they_were_given(name, options):
@@ -206,8 +205,7 @@ UNLIKE = {
 }
 
 
-@pytest.mark.thorough(keep=7)
-@pytest.mark.dear(keep=3)
+@pytest.mark.thorough(keep=7, dear=3)
 @pytest.mark.parametrize("name", UNLIKE)
 def test_equal_values_that_are_not_alike_are_told_apart(name):
     seen = []
@@ -339,8 +337,7 @@ TWICE = {
 }
 
 
-@pytest.mark.thorough(keep=12)
-@pytest.mark.dear(keep=4)
+@pytest.mark.thorough(keep=12, dear=4)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", TWICE)
 @pytest.mark.parametrize(
@@ -398,8 +395,7 @@ def dropout_rows():
     return jacobian(lambda x: dropout(x))
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("first", [False, True, None])
 def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
     layer = Within(None, dropout_rows())
@@ -409,8 +405,7 @@ def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
         assert set(np.diag(layer(x, training=training))) == wanted
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("first", [False, True])
 def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
     def made(hold):
@@ -514,8 +509,7 @@ CONTEXTS = {
 }
 
 
-@pytest.mark.thorough(keep=7)
-@pytest.mark.dear(keep=3)
+@pytest.mark.thorough(keep=7, dear=3)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_held_transform_sees_the_context_of_its_call(name, inside):
@@ -742,16 +736,14 @@ IN_A_CALL = [
 
 
 @pytest.mark.parametrize(("name", "update", "compile"), IN_A_CALL)
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=3)
+@pytest.mark.thorough(keep=6, dear=3)
 def test_an_update_happens_once_in_a_call(name, update, compile):
     assert updates(name, update, compile=compile) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("name", [*OPERATORS, *NORMS])
-@pytest.mark.thorough(keep=4)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=4, dear=2)
 def test_an_update_happens_once_where_rules_compute_the_derivative(name, update):
     assert updates(name, update) == [1.0, 1.0]
 

@@ -77,8 +77,7 @@ def relative(found, wanted):
     return np.abs(found - wanted).max() / np.abs(wanted).max()
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("name", "compile"),
     [*[(name, "graph") for name in FUNCTIONS], *[("LayerNormalization", compile) for compile in ("auto", "eager")]],

@@ -60,8 +60,7 @@ def test_every_elementwise_operation_agrees_with_central_differences():
         np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("kind", sorted(linear_in(EACH) & RULES.keys()))
 def test_what_is_linear_in_each_of_two_factors(kind):
     arguments = CALLS[kind]
@@ -86,8 +85,7 @@ def test_what_is_linear_in_each_of_two_factors(kind):
     assert curve.plan(point, tangents=[along]).way == "Taylor mode"
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize(
     "kind",
     ["activations", "attention", "batch norm", "convolution", "dropout, off", "max pooling", "residual"],

@@ -72,8 +72,7 @@ def test_every_derivative_has_a_check(monkeypatch):
     assert not lacking, f"nothing says what is right of {lacking}: add a check to tests/random_checks.py"
 
 
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=6, dear=2)
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
     """Each element that is judged of each result that a check gives, one after the other, by part of the largest one.

@@ -48,8 +48,7 @@ TABLE = [(name, way, k) for way in ("eager", "graph", "xla") for name in CASES f
 
 
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # Taylor mode has no rule for angles
-@pytest.mark.thorough(keep=24)
-@pytest.mark.dear(keep=4)
+@pytest.mark.thorough(keep=24, dear=4)
 @pytest.mark.parametrize(("name", "compile", "k"), TABLE)
 def test_a_factor_that_has_no_part_in_the_result(name, compile, k):
     f, truth = CASES[name]
@@ -169,8 +168,7 @@ OVERFLOWED = {
 }
 
 
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=6, dear=2)
 @pytest.mark.parametrize("way", OVERFLOWED)
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("compile", ["eager", "graph", "auto"])

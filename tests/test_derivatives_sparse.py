@@ -334,8 +334,7 @@ def random_function(seed):
     return f
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_functions(seed):
     f = random_function(seed)

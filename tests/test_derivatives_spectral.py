@@ -95,8 +95,7 @@ def at(point, dtype="float64"):
 # What is differentiated is compiled once and held, and called at each of the points.
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradient_of_a_function_of_a_matrix(name, way):
@@ -126,8 +125,7 @@ def test_in_float32():
         near(product(x, vector=tf.constant(E, "float32")), -inverse @ (E + E.T) @ inverse / 2, 1e-3, point)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 def test_jacobian_and_products(way):
     """Cotangents and tangents one at a time, and all rows at once, of which some have no diagonal entries."""
@@ -173,8 +171,7 @@ VALUES = {
 }
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", VALUES)
 def test_hessian_of_a_function_of_eigenvalues_alone(name):
     f, *oracle = VALUES[name]
@@ -188,8 +185,7 @@ def test_hessian_of_a_function_of_eigenvalues_alone(name):
         near(got / scale + 1, wanted / scale + 1, 1e-8, point)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (3, 2)])
 def test_hessian_of_the_sum_of_squared_singular_values(shape):
     """It is that of Σ x², at any matrix: of any shape, and where values are zero."""
@@ -203,8 +199,7 @@ def test_hessian_of_the_sum_of_squared_singular_values(shape):
         np.testing.assert_allclose(np.reshape(whole(tf.constant(x)), [x.size] * 2), 2 * np.eye(x.size), atol=1e-12)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("way", ["auto", "graph", "eager"])
 def test_polar_factor(way):
     gradient = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)), compile=way)
@@ -247,8 +242,7 @@ def pinv(x):
     return tf.linalg.pinv(x)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("f", [pinv, pinv_by_svd])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (4, 2)])
 def test_pseudoinverse(f, shape):
@@ -269,8 +263,7 @@ def test_pseudoinverse(f, shape):
             near(hvp(each)(tf.constant(x), vector=tf.constant(v)), differences(along, x), 1e-7)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("full", [False, True])
 def test_polar_factor_that_is_not_square(shape, full):
@@ -297,8 +290,7 @@ def complex_polar(x):
     return tf.matmul(left, right, adjoint_b=True)
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("point", [np.eye(3) + 0j, np.diag([2.0, 2.0, 3.0]) + 0j, 3 * np.eye(3) + W + 1j * E])
 @pytest.mark.parametrize("f", [hermitian_root, complex_polar])
 def test_complex_matrices(f, point):
@@ -332,8 +324,7 @@ WITHOUT_DERIVATIVE = {
 }
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", WITHOUT_DERIVATIVE)
 def test_what_has_no_derivative_is_nan(name):
     f = WITHOUT_DERIVATIVE[name]

@@ -139,8 +139,7 @@ WARM = {
 }
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("name", WARM)
 def test_a_call_that_has_been_compiled_runs_little_python(name):
     transform, arguments, most = WARM[name]
@@ -169,8 +168,7 @@ def point(name):
     return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.dear
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", CHUNKED)
 @pytest.mark.parametrize("first", ["without a tape", "under a tape"])
 def test_a_loop_under_xla_goes_another_way_where_a_tape_is_open(name, first, chunked):

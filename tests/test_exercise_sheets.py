@@ -140,8 +140,7 @@ def test_the_starter_is_not_attempted(number):
         assert one.judge(answer_in(one, one.starter_code)).verdict == NOT_ATTEMPTED, one.identifier
 
 
-@pytest.mark.thorough(keep=8)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=8, dear=2)
 @by_exercise
 def test_the_solution_is_right(one, judge):
     result = judge(one, solution_of(one))
@@ -149,8 +148,7 @@ def test_the_solution_is_right(one, judge):
 
 
 @by_exercise
-@pytest.mark.thorough(keep=6)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=6, dear=2)
 def test_every_wrong_answer_gets_its_feedback(one, judge):
     for code, answer in economical(one).tried():
         result = judge(one, answer)
@@ -351,8 +349,7 @@ def mutants_of_value(value):
 
 
 @by_exercise
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 def test_no_mutant_of_the_solution_is_right(one):
     checker, function = economical(one), solution_of(one)
     if isinstance(checker, Value):

@@ -421,8 +421,7 @@ def test_a_stopped_answer_leaves_no_thread_that_computes():
         make(CUBE, seconds=0.2).judge(endless)
 
 
-@pytest.mark.thorough(keep=20)
-@pytest.mark.dear(keep=5)
+@pytest.mark.thorough(keep=20, dear=5)
 @pytest.mark.parametrize(
     "answer",
     [

@@ -68,8 +68,7 @@ def function_of_x(source, names):
     return run
 
 
-@pytest.mark.thorough(keep=8)
-@pytest.mark.dear(keep=4)
+@pytest.mark.thorough(keep=8, dear=4)
 @pytest.mark.parametrize("code", REWRITTEN)
 def test_the_fix_gives_a_finite_and_right_gradient(code, cell):
     source = VALUES[code].example

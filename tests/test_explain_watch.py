@@ -52,8 +52,7 @@ KINDS = {
 }
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_stops_at_the_bad_step_and_explains_it(kind):
     options, given = KINDS[kind]
@@ -283,8 +282,7 @@ def in_mixed_precision(make):
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("kind", POISON)
 def test_a_nan_in_the_input_is_found_in_its_step_row_and_feature(kind):
     make, given, options = POISON[kind]

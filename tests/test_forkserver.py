@@ -157,8 +157,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=2)
+@pytest.mark.thorough(keep=3, dear=2)
 @pytest.mark.parametrize("way", ["forked", "anew"])
 @pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
 def test_no_process_survives(tmp_path, way, ending, wait_for, gone):

@@ -44,8 +44,7 @@ LINE = np.array([0.3, -1.1, 0.8])
 NOISE = np.array([1.0, -2.0, 0.5, 1.5, -1.0, 0.0, 2.0, -1.5, 0.25]) / 10
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("name", "start"),
     [*[(name, start) for name in ("Misra1a", "MGH09", "Thurber") for start in (0, 1)], ("BoxBOD", 1), ("MGH10", 1)],
@@ -352,8 +351,7 @@ PLACES = {
 }
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", PLACES)
 def test_what_the_jacobian_tells_of_the_end(name):
     f, start, rank, smallest, sentence = PLACES[name]

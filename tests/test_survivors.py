@@ -78,8 +78,7 @@ def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for, gone):
     wait_for(lambda: all(gone(pid) for pid in pids), 30)
 
 
-@pytest.mark.thorough(keep=3)
-@pytest.mark.dear(keep=1)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("ending", [kill_the_kernel, kill_papermill, kill_papermills_guard])
 def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending, fork, gone):
     outcome, pids = run_to_the_end(["seed = 0", STARTS + BUSY], ending)
