@@ -7,4 +7,4 @@ export GPU=1
 make .venv/state
 .venv/bin/python ci/require_gpu.py
 # One notebook at a time: they share the GPU's memory.
-NBVAL=--nbval-lax WORKERS=1 make test
+NBVAL=--nbval-lax WORKERS=1 make ARGS=quick test

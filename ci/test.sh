@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What `make test` runs: lint, types and unit tests, then the notebooks against their stored outputs. Both halves always run.
 #
-#   ci/test.sh                 both halves, without the tests that are marked thorough
+#   ci/test.sh                 both halves, without the tests that are marked thorough or dear
+#   ci/test.sh quick           both halves, without those that are marked thorough
 #   ci/test.sh whole           both halves, all tests
 #   ci/test.sh notebooks       the second half alone
 #
@@ -11,8 +12,11 @@ set -uo pipefail
 unset PYTHONDONTWRITEBYTECODE
 cd "$(dirname "$0")/.." || exit
 python=.venv/bin/python
-quick=--quick
-[ "${1:-}" != whole ] || quick=
+case ${1:-} in
+    whole) leave= ;;
+    quick) leave=--quick ;;
+    *) leave=--quicker ;;
+esac
 workers=${WORKERS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)}
 failed=()
 
@@ -28,7 +32,7 @@ if [ "${1:-}" != notebooks ]; then
     part types $python -m mypy
     part workflows .venv/bin/zizmor --offline --quiet .github/workflows
     # One worker more than cores: many tests wait for processes. Work is stolen, so that none ends long after the others.
-    part "unit tests" $python -m pytest -p no:nbval $quick -n "${WORKERS:-$((workers + 1))}" --dist worksteal tests
+    part "unit tests" $python -m pytest -p no:nbval $leave -n "${WORKERS:-$((workers + 1))}" --dist worksteal tests
 fi
 part notebooks env PYTHONPATH=ci $python -m pytest -p nbval_rules "${NBVAL:---nbval}" --nbval-current-env \
     -n "$workers" --dist loadscope notebooks

@@ -21,6 +21,7 @@ extensions = [
     "sphinx-mathjax-offline",  # MathJax from a package: the site asks no other host for anything
 ]
 exclude_patterns = ["copies"]
+html_extra_path = ["moved"]
 
 nb_execution_mode = "off"  # the outputs are those that the tests compare
 nb_ipywidgets_js = {}  # from another host by default; no stored output has a widget

@@ -4,6 +4,7 @@ Every pytest reads this file, also one in an environment without Jupyter: fixtur
 """
 
 import collections
+import gc
 import io
 import json
 import linecache
@@ -41,12 +42,21 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="leave out what is marked thorough, as `make test` does")
+    parser.addoption("--quick", action="store_true", help="leave out what is marked thorough")
+    parser.addoption("--quicker", action="store_true", help="and what is marked dear, as `make test` does")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "thorough(keep=0): with --quick, only so many cases of it are run")
+    config.addinivalue_line("markers", "thorough(keep=0, dear=0): only so many cases of it with --quick or --quicker")
+    config.addinivalue_line("markers", "dear(keep=0): with --quicker, only so many cases of it are run")
     config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
+    gc.disable()  # to collect the tests makes millions of objects that stay
+
+
+def pytest_collection_finish():
+    """What is there now stays to the end: it need not be looked through again and again for what has become garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 # Two programs that differ in none of these show the same behaviour: with --quick, the first of them is enough.
@@ -74,23 +84,38 @@ def spread(count, keep):
     return {round(place * (count - 1) / max(keep - 1, 1)) for place in range(min(keep, count))}
 
 
-def pytest_collection_modifyitems(config, items):
-    """With --quick, leave out the thorough tests, but for `keep` cases of each.
+def most(item, level):
+    """How many cases of its function stay where what is `level` is left out: thorough or dear. None if all do."""
+    mark, thorough = item.get_closest_marker(level), item.get_closest_marker("thorough")
+    if mark:
+        return mark.kwargs.get("keep", 0)
+    return thorough.kwargs.get(level) if thorough else None
 
-    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
-    """
-    items.sort(key=lambda item: "site" not in item.fixturenames)
-    if not config.getoption("--quick"):
-        return
-    names = [item.nodeid.split("[")[0] for item in items]
-    cases, met, chosen, left = collections.Counter(names), collections.Counter(), [], []
-    for item, name in zip(items, names, strict=True):
-        mark = item.get_closest_marker("thorough")
-        kept = not mark or met[name] in spread(cases[name], mark.kwargs.get("keep", 0))
+
+def thinned(items, level):
+    """The tests that stay and those that go."""
+    functions = [item.nodeid.split("[")[0] for item in items]
+    cases, met, chosen, left = collections.Counter(functions), collections.Counter(), [], []
+    for item, function in zip(items, functions, strict=True):
+        keep = most(item, level)
+        kept = keep is None or met[function] in spread(cases[function], keep)
         (chosen if kept else left).append(item)
-        met[name] += 1
-    config.hook.pytest_deselected(items=left)
-    items[:] = chosen
+        met[function] += 1
+    return chosen, left
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --quick, leave out the thorough tests, but for `keep` cases of each; with --quicker, the dear ones as well.
+
+    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it. Then what
+    runs in fresh processes: one worker alone starts the fork server for them.
+    """
+    items.sort(key=lambda item: ("site" not in item.fixturenames, "fresh" not in item.fixturenames))
+    quicker = config.getoption("--quicker")
+    for level, asked in (("thorough", quicker or config.getoption("--quick")), ("dear", quicker)):
+        if asked:
+            items[:], left = thinned(items, level)
+            config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(autouse=True)

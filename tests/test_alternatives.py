@@ -53,6 +53,7 @@ def test_a_figure_has_its_cells_text(shown):
     )
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("cell", ["two", "new", None])
 def test_a_cell_without_a_text_shows_an_image(shown, cell):
     assert shown(cell).keys() == {"text/plain", "image/png"}

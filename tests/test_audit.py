@@ -61,6 +61,7 @@ def planted(f, gradient):
     return function
 
 
+@pytest.mark.dear
 def test_what_is_right_is_right_everywhere(found):
     right = planted(lambda x: x**3, lambda x, dy: 3 * x**2 * dy)
     results = found(right, modes=("graph", "eager", "XLA"))
@@ -136,6 +137,7 @@ def test_the_known_finding_on_this_tensorflow(modules, found):
     assert {f.verdict for f in found(lambda x: tf.math.reduce_variance(x, 1), "real").values()} == {"right"}
 
 
+@pytest.mark.dear
 def test_float32_inside_is_noticed(modules):
     case = modules.cases.Case("narrow", lambda x: tf.tanh(tf.cast(x, tf.float32)), ("real",))
     record = modules.measure.measure(case, ["graph"])
@@ -221,6 +223,7 @@ def worker(tmp_path):
     return path
 
 
+@pytest.mark.dear
 def test_a_case_that_aborts_or_hangs_loses_itself_alone(modules, worker):
     records = list(modules.audit.measure(["a", "dies", "b", "hangs", "c"], worker=worker, timeout=3.0))
     assert [record["name"] for record in records] == ["a", "dies", "b", "hangs", "c"]
@@ -297,6 +300,7 @@ def results():
     return json.loads((HERE / "results.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.dear
 def test_the_page_is_what_the_results_say(modules, results):
     assert (HERE / "RESULTS.md").read_text(encoding="utf-8") == modules.page.render(results)
     assert (HERE / "results.json").stat().st_size < 500_000
@@ -314,6 +318,7 @@ def test_the_table_was_made_from_the_present_catalogue(modules, results):
         assert there == set(modules.names.names())
 
 
+@pytest.mark.dear
 def test_nothing_is_called_wrong_that_was_not_confirmed_by_hand(modules, results):
     page = modules.page
     section = page.render(results).partition("## Wrong without a word")[2].partition("\n## ")[0]

@@ -59,12 +59,14 @@ def verdicts(record):
     return {key: found[0] for key, found in record["found"].items()}
 
 
+@pytest.mark.dear
 def test_what_is_right_is_right_in_all_ways(measured):
     record = measured(lambda x: tf.sin(x) * x, [0.0, 0.7], modes=("graph", "eager", "XLA"))
     assert (record["disputed"], record["vacuous"]) == ("", {})
     assert set(verdicts(record)) <= {"eager: forward over forward"}  # TensorFlow's issue 127753
 
 
+@pytest.mark.dear
 def test_a_gradient_that_is_off_at_the_point_alone_is_found(measured):
     """Everywhere else it is right, and so are differences: nothing but the point itself tells."""
     record = measured(
@@ -124,7 +126,7 @@ def test_a_closed_form_of_another_function_is_disputed(measured):
     assert record["disputed"] == "the closed form has other values"
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(
     ("call", "point", "said"),
     [
@@ -159,6 +161,7 @@ def test_a_product_that_is_zero_everywhere_is_vacuous(measured, modules):
     assert measured(tf.reduce_prod, [0.0, 1.0, 2.0], modes=("graph",))["vacuous"] == {}
 
 
+@pytest.mark.dear
 def test_of_the_audit_too_what_cannot_fail_is_vacuous(modules):
     """Its derivative is 0 along a product of zeros, and beside it a sum: zeroed, the first would not be noticed."""
     case = modules.cases.Case("zero", lambda x, y: tf.reduce_prod(0 * x, 1) + tf.zeros_like(y[:, 0]), ("real", "real"))
@@ -261,7 +264,7 @@ def faults(modules):
     return {fault["name"]: fault for fault in modules.upstream.pages.table()["fault"]}
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=6, dear=1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_program_is_short_and_its_assertion_fails_here(modules, faults, name):
     program = faults[name]["program"].strip()

@@ -102,6 +102,7 @@ def test_a_failed_notebook_says_itself_which_cells_ran(faulty):
         assert nb.metadata.papermill.exception is True
 
 
+@pytest.mark.dear
 def test_the_time_limit_ends_a_run(tmp_path, make_collection, run_batch, records, printed, monkeypatch, wait_for):
     class Timer(threading.Thread):
         """Expires when the cell has begun."""
@@ -188,6 +189,7 @@ def test_what_is_resumed_depends_on_source_parameters_and_environment(tmp_path, 
     assert not reused(executor=pool.Local(1, passed=["TAPELAB_TEST_PLAIN"]))
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("damage", ["gone", "half", "edited"])
 def test_a_notebook_that_is_not_as_it_was_stored_is_executed_again(tmp_path, small, run_batch, instant, damage):
     run_batch(small, tmp_path / "out")
@@ -245,6 +247,7 @@ def test_a_run_that_never_began_leaves_the_older_results_alone(tmp_path, small, 
     assert "00_one.ipynb" not in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.dear
 def test_what_a_notebook_says_reaches_the_console_as_one_plain_line(tmp_path, small, run_batch, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     message = f"\x1b]52;c;cm0gLXJmIC8=\x07KeyError: {tmp_path}/x {'y' * 5_000_000}\x1b[2J"
@@ -274,6 +277,7 @@ def write_kernel(folder, name, argv):
     (folder / "kernels" / name / "kernel.json").write_text(json.dumps(spec))
 
 
+@pytest.mark.dear
 def test_a_kernel_that_does_not_start_is_named(tmp_path, small, run_batch, records, monkeypatch, kernels):
     write_kernel(tmp_path / "jupyter", "dies", ["/bin/false"])
     write_kernel(tmp_path / "jupyter", "missing", ["/no/such/python", "{connection_file}"])
@@ -330,6 +334,7 @@ def test_a_full_disk_fails_one_run_and_spares_the_others(
     assert "1 of 2 runs are unchanged" in shown
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("way", ["below a file", *(["read-only"] if can_mount() else [])])
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path, make_collection, way, command_line):
     make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0"]})
@@ -349,6 +354,7 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path, make_collec
     assert "Choose another folder with --output" in line
 
 
+@pytest.mark.dear
 def test_a_report_that_cannot_be_written_is_told_and_the_status_says_so(tmp_path, small, run_batch, command_line):
     (tmp_path / "out" / "report.html").mkdir(parents=True)
     status, shown = run_batch(small, tmp_path / "out")

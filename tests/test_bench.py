@@ -11,7 +11,18 @@ import pytest
 from process_texts import read_text
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("busy", "goals", "plots", "run", "sparse_functions", "workers", "works")
+MODULES = (
+    "busy",
+    "constants",
+    "goals",
+    "plots",
+    "run",
+    "sparse_functions",
+    "with_tensorflow",
+    "worker",
+    "workers",
+    "works",
+)
 # A framework whose recipes go wrong in every way.
 BROKEN = read_text("bench", "BROKEN")
 
@@ -90,6 +101,7 @@ def report(works, busy=(), **seconds):
             for work in memory
         ],
         "colours": {pattern: {"tapelab": 3, "asdex": 3} for pattern in patterns},
+        "constants": {},
     }
 
 
@@ -345,3 +357,85 @@ def test_the_site_s_page_is_as_the_bench_writes_it(goals, works):
     ]
     assert len(fixed) > 8
     assert all(line in page.splitlines() for line in fixed), [line for line in fixed if line not in page.splitlines()]
+
+
+def test_every_constant_is_measured_again(bench):
+    from tapelab.derivatives import costs
+
+    assert set(bench["constants"].QUESTIONS) == {name for name in vars(costs) if name.isupper()}
+
+
+@pytest.fixture
+def cases(bench, monkeypatch):
+    """Three sizes: XLA takes half as long, as long, and twice as long as a graph."""
+    constants = bench["constants"]
+    monkeypatch.setattr(constants.costs, "XLA_HESSIAN", 10)
+    times = {1: 0.5, 10: 1.0, 100: 2.0}
+    return [constants.Case(f"n = {n}", {}, n, None, {"xla": xla, "graph": 1.0}) for n, xla in times.items()]
+
+
+@pytest.mark.parametrize(("limit", "best"), [(10, "10"), (1, "1"), (50, "50"), (0, "1"), (100, "1")])
+def test_a_constant_would_be_another_where_another_limit_chooses_better(bench, cases, monkeypatch, limit, best):
+    constants = bench["constants"]
+    monkeypatch.setattr(constants.costs, "XLA_HESSIAN", limit)
+    found = constants.judged("XLA_HESSIAN", constants.by_size(None), cases)
+    assert found["holds"] == (best == str(limit))
+    assert f"best {best}," in found["told"]
+    assert (
+        found["cases"][2]
+        == f"n = 100: xla 2.00, graph 1.00 times 1e+03 ms; chooses {'xla' if limit == 100 else 'graph'}"
+    )
+
+
+def test_what_is_refused_is_never_the_better_choice(bench, cases, monkeypatch):
+    constants = bench["constants"]
+    for case, operations in zip(cases, ({"Slice"}, {"Pad"}, {"Mul"}), strict=True):
+        case.size, case.seconds = operations, {"xla": 0.5, "graph": 1.0}
+    question = constants.by_operations(None, ("Slice", "Pad"), constants.unless)
+    cases[0].seconds["xla"] = float("inf")
+    monkeypatch.setattr(constants.costs, "SLOW_SPARSE", ("Pad",))
+    found = constants.judged("SLOW_SPARSE", question, cases)
+    assert (found["holds"], found["told"]) == (False, "inf; best ('Slice',), 1.00")
+    assert found["cases"][0].startswith("n = 1: xla refused, graph 1.00")
+
+
+def test_a_case_in_which_the_constant_does_not_decide_ends_the_measurement(bench, cases):
+    cases[2].taken = "xla"
+    constants = bench["constants"]
+    with pytest.raises(RuntimeError, match="XLA_HESSIAN is not what decides in the case n = 100: xla is taken"):
+        constants.judged("XLA_HESSIAN", constants.by_size(None), cases)
+
+
+def test_other_values_of_a_constant_are_given_while_it_computes_and_no_longer(bench):
+    constants = bench["constants"]
+    before = constants.costs.VECTORS
+    assert constants.under(lambda: constants.costs.VECTORS, VECTORS=-1)() == -1
+    assert before == constants.costs.VECTORS
+
+
+@pytest.mark.thorough
+def test_a_constant_is_measured(bench, monkeypatch):
+    constants = bench["constants"]
+    monkeypatch.setattr(constants, "SPARSE", {name: constants.SPARSE[name] for name in ("elementwise", "slices")})
+    found = constants.measured("SLOW_SPARSE", rounds=1, seconds=0)
+    refused = [case.partition(":")[0] for case in found["cases"] if "xla refused" in case]
+    assert refused == [f"{what}, slices, n = {n}" for what in ("forward", "Hessian") for n in (100, 10000)]
+    assert len(found["cases"]) == 8
+    assert found["holds"]
+
+
+def test_constants_are_told_one_by_one_as_far_as_they_come(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    (tmp_path / "constants.py").write_text(
+        "import json, sys\n"
+        "for name, holds in ('A', True), ('B', False):\n"
+        "    print(json.dumps({'constant': name, 'now': '1', 'holds': holds, 'told': '1.0', 'cases': ['c']}))\n"
+        "sys.exit(3)\n"
+    )
+    found = {}
+    run.constants("", found)
+    assert list(found) == ["A", "B"]
+    assert capsys.readouterr().out.splitlines() == [
+        *("A = 1: holds (1.0)", "    c", "B = 1: WOULD BE ANOTHER HERE (1.0)", "    c"),
+        "Not all constants were measured: see above.",
+    ]

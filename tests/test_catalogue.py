@@ -79,6 +79,8 @@ def test_a_choice_of_nothing_is_refused_and_lists_what_there_is(small, pattern):
         ("01_second", "", "matching regex"),
         ("01_second", "漢" * 80, "is longer than 100 bytes"),
         ("01_second", "00_first", "two notebooks have one name, 00_first"),
+        ('name = "01_second"', 'name = "01_second"\nformerly = ["00_first"]', "two notebooks have one name, 00_first"),
+        ('name = "01_second"', 'name = "01_second"\nformerly = ["../old"]', "matching regex"),
         ("01_second", "00_FIRST", "two notebooks have one name, 00_FIRST, or 00_first in other letters"),
         ("prerequisites =", "prerequisite =", "unknown field `prerequisite`"),
         ('heading = "1. One"', 'head = "1. One"', "unknown field `head`|missing required field `heading`"),

@@ -322,6 +322,7 @@ def colab_links(text):
     return re.findall(r"\]\(https://colab\.research\.google\.com/github/([^)\s]+)\)", text)
 
 
+@pytest.mark.dear
 def test_colabs_badges_lead_to_what_is_written_for_colab(tmp_path):
     real = catalogue.load(ROOT / "notebooks")
     told = CliRunner().invoke(main, ["colab", str(tmp_path / "branch"), "--notebooks", str(real.folder)])
@@ -329,6 +330,7 @@ def test_colabs_badges_lead_to_what_is_written_for_colab(tmp_path):
     start = f"{real.repository}/blob/colab-main/"
     linked = set(colab_links((ROOT / "README.md").read_text(encoding="utf-8")))
     written = {path.relative_to(tmp_path / "branch").as_posix() for path in tmp_path.glob("branch/notebooks/*")}
+    written -= {f"notebooks/{name}.ipynb" for notebook in real.notebooks for name in notebook.formerly}
     assert linked == {start + path for path in written}
     assert len(written) == len(real.notebooks)
     for path in written:
@@ -357,6 +359,52 @@ def test_a_learners_copy_has_nothing_of_colab_and_keeps_what_stands_beside_it(tm
     assert "| | Notebook | What it answers | Needs | Minutes: read + solve |" in rows
 
 
+def renamed(collection):
+    """The small collection after its second notebook has got another name."""
+    (collection.folder / "01_two.ipynb").rename(collection.folder / "02_second.ipynb")
+    told = collection.folder / "collection.toml"
+    told.write_text(told.read_text().replace('name = "01_two"', 'name = "02_second"\nformerly = ["01_two"]'))
+    return catalogue.load(collection.folder)
+
+
+def test_an_edited_copy_follows_its_notebook_s_new_name(small, place):
+    copies.refresh(small, place)
+    edit(place / "01_two.ipynb", "my own")
+    new = renamed(small)
+    assert done(new, place) == [("01_two", "moved", "02_second.ipynb")]
+    assert source(place / "02_second.ipynb") == "my own"
+    assert files(place) == {"00_one.ipynb", "02_second.ipynb"}
+    edit(small.folder / "02_second.ipynb", "print(seed + 1)")
+    assert done(new, place) == [("02_second", "kept", "02_second.new.ipynb")]
+    assert source(place / "02_second.ipynb") == "my own"
+
+
+def test_a_copy_that_nobody_edited_moves_and_is_renewed(small, place):
+    copies.refresh(small, place)
+    new = renamed(small)
+    edit(small.folder / "02_second.ipynb", "print(seed + 1)")
+    assert done(new, place) == [("01_two", "moved", "02_second.ipynb"), ("02_second", "renewed", "02_second.ipynb")]
+    assert source(place / "02_second.ipynb") == "print(seed + 1)"
+
+
+def test_a_copy_of_the_old_name_is_never_written_over_one_of_the_new(small, place):
+    copies.refresh(small, place)
+    edit(place / "01_two.ipynb", "old")
+    (place / "02_second.ipynb").write_bytes((place / "01_two.ipynb").read_bytes())
+    edit(place / "02_second.ipynb", "new")
+    new = renamed(small)
+    assert ("01_two", "left", "02_second.ipynb") in done(new, place)
+    assert (source(place / "01_two.ipynb"), source(place / "02_second.ipynb")) == ("old", "new")
+    assert done(new, place) == []
+
+
+def test_what_opened_a_notebook_in_colab_under_an_old_name_leads_to_it(small, tmp_path):
+    new = renamed(small)
+    copies.write_for_colab(new, tmp_path / "branch")
+    (cell,) = nbformat.read(tmp_path / "branch" / "notebooks" / "01_two.ipynb", as_version=4).cells
+    assert cell.source == f"This notebook is now [02 T]({copies.colab_url(new, new.by_name('02_second'))})."
+
+
 def test_a_folder_for_colab_is_a_new_one(small, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("")
@@ -377,5 +425,5 @@ def test_the_branch_is_one_commit_made_anew(tmp_path):
     command = ["git", "-C", remote, "ls-tree", "-r", "--name-only", "colab-main"]
     pushed = subprocess.run(command, capture_output=True, text=True).stdout.split()
     real = catalogue.load(ROOT / "notebooks")
-    written = {notebook.name for notebook in real.notebooks}
+    written = {name for notebook in real.notebooks for name in (notebook.name, *notebook.formerly)}
     assert {Path(path).stem for path in pushed if path.startswith("notebooks/")} == written

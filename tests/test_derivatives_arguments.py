@@ -69,6 +69,7 @@ def cubes(structure):
     return tf.add_n([tf.cast(tf.reduce_sum(leaf**3), tf.float64) for leaf in tf.nest.flatten(structure)])
 
 
+@pytest.mark.dear
 @quick(100)
 @given(structures)
 def test_flatten_and_unflatten_are_inverse_and_ordered_like_nest(structure):
@@ -109,7 +110,7 @@ def test_results_have_the_structure_shapes_and_dtypes_of_the_sources(structure):
         np.testing.assert_allclose(tf.reshape(block, wanted.shape), wanted, rtol=1e-5)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=2)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize(("ins", "outs"), [((), ()), ((), (3,)), ((2,), ()), ((0,), (2,)), ((2,), (0,)), ((0,), (0,))])
 def test_jacobians_of_scalars_and_of_nothing(mode, ins, outs):
@@ -217,6 +218,7 @@ def test_what_the_function_raises_comes_through():
         hessian(broken)(1.0)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("make", [value_and_gradient, hessian])
 def test_nan_is_reported_on_request(make):
     def f(x):
@@ -291,7 +293,7 @@ def test_sizes_are_told_in_units():
     assert [human(size) for size in (5, 2048, 3 * 2**20, 2**40)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.0 TiB"]
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("chunk_size", [1, 3, 5, 6, 99])
 def test_chunks_change_nothing(chunk_size):
     x = tf.constant(np.linspace(0.0, 1.0, 6))
@@ -343,6 +345,7 @@ def test_a_hessians_rows_are_computed_so_many_at_once_that_they_stay_in_the_cach
     assert chunk(4000, chunk_size=7) == 7
 
 
+@pytest.mark.dear
 def test_hessian_vector_products_take_xla_where_it_gains():
     def network(pool):
         def loss(kernel, image):
@@ -399,6 +402,7 @@ class Tag:
     """A static argument that can be watched: it lives as long as what was compiled for it."""
 
 
+@pytest.mark.dear
 def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
     assert costs.SIGNATURES == 64
     monkeypatch.setattr(costs, "SIGNATURES", 3)
@@ -424,7 +428,7 @@ def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
     assert [compiled(tag) for tag in (first, 3, 4)] == [False, False, False]
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("transform", [jacobian, laplacian])
 def test_a_derivative_as_the_argument_of_a_function_in_a_graph_is_the_derivative(transform):
     x = tf.constant([[1.0, 2.0]])

@@ -33,7 +33,7 @@ def numerical_blocks(f, x):
     return np.stack([numerical_jacobian(lambda row: f(tf.constant(row[np.newaxis]))[0], example) for example in x])
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("chunk_size", [None, 4])
 def test_blocks_agree_with_central_differences(mode, chunk_size):
@@ -76,7 +76,7 @@ def the_last_two_meet(x):
     return tf.concat([x[:-2], x[-2:-1] * (1 + 3e-2 * x[-1:]), x[-1:]], axis=0)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(
     ("f", "first", "count"),
@@ -247,7 +247,7 @@ def test_filter_gradients_of_each_example(no_loop_over_examples, padding, stride
         np.testing.assert_allclose(gradient, wanted, atol=1e-7)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_filters_that_work_in_groups(no_loop_over_examples, compile):
     """TensorFlow's converter gives wrong rows here, and many CPUs have no kernel for the gradient."""
@@ -404,7 +404,7 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -445,7 +445,7 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -509,7 +509,7 @@ NOISY = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""
@@ -527,7 +527,7 @@ def test_batch_jacobian_in_bfloat16():
         batch_jacobian(lambda x: x * tf.reduce_sum(x), compile="graph")(tf.ones([3, 2], tf.bfloat16))
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "tf.function"])
 def test_a_function_that_changes_the_weights_is_refused_example_by_example(compile, wrap):

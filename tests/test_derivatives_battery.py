@@ -85,7 +85,7 @@ def packed(f, args):
     return of_vector, np.concatenate([leaf.ravel() for leaf in tf.nest.flatten(args[0])])
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # the CNN's Hessian, row by row
 def test_gradient_and_hessian(case):
     f, args = case
@@ -111,7 +111,7 @@ def test_gradient_and_hessian(case):
     np.testing.assert_allclose(hvp(f, packed=True)(*args, vector=vector), tf.linalg.matvec(matrix, vector), atol=1e-12)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", ["softmax and cross-entropy", "batch normalisation"])
 def test_float32_agrees_with_float64(name):
     f, args = FUNCTIONS[name]
@@ -127,6 +127,7 @@ def two_outputs(x, w):
     return {"rows": tf.tanh(x @ w["v"]), "both": (tf.reduce_sum(x**2) * tf.reduce_sum(w["v"]),)}
 
 
+@pytest.mark.dear
 def test_products_and_jacobians_of_several_inputs_and_nested_outputs():
     w = {"v": tf.constant(V)}
     x = tf.constant(X)
@@ -179,6 +180,7 @@ def test_auto_mode_is_the_one_with_fewer_passes(f, mode):
     assert held.plan(x).mode == mode
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["xla", "graph", "eager"])
 def test_the_ways_to_compile_agree(compile):
     def f(x):

@@ -113,7 +113,7 @@ VALUED = {
 
 @pytest.mark.parametrize("name", VALUED)
 @pytest.mark.parametrize("compile", ["graph", "auto", "eager"])
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=8, dear=3)
 def test_the_value_comes_first_if_it_is_asked_for_and_changes_nothing(name, compile):
     f, make, arguments, *vector = VALUED[name]
     value, found = make(f, return_value=True, compile=compile, check_finite=True)(*arguments, **dict(*vector))

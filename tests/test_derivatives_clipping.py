@@ -100,6 +100,7 @@ def test_single_precision_and_a_variable_that_is_cast():
     assert norms.dtype == tf.float32
 
 
+@pytest.mark.dear
 def test_inside_a_function_and_under_xla():
     wanted = per_example_norms(cross_entropy, wrt=[W1, B1])(X, LABELS)
     inside = per_example_norms(cross_entropy, wrt=[W1, B1])
@@ -118,7 +119,7 @@ def test_eagerly_examples_go_one_by_one():
 SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
@@ -162,7 +163,7 @@ def test_cancelling_cotangents_lose_no_digits():
 IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize("channels", [3, 60])
 def test_convolutions(padding, channels):
@@ -188,7 +189,7 @@ def test_a_filter_that_is_used_twice():
         check(losses, [kernel], images)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_depthwise_convolutions(padding, stride, copies):
@@ -201,7 +202,7 @@ def test_depthwise_convolutions(padding, stride, copies):
     check(losses, [kernel, bias], IMAGES)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
 @pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
 def test_transposed_convolutions(padding, size, channels):
@@ -241,6 +242,7 @@ def in_chunks(f, variables, *data, count, **options):
     return check(f, variables, *data, way=f"{ONE_PASS} for each {count} examples", batch_chunk_size=count, **options)
 
 
+@pytest.mark.dear
 def test_a_batch_in_chunks():
     held = in_chunks(cross_entropy, [W1, B1, W2, B2], X, LABELS, count=2)  # the last example is alone
     assert held.plan(X, LABELS).chunk == 2
@@ -267,7 +269,7 @@ def test_other_layers_in_chunks():
     in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("f", "reason"),
     [
@@ -357,6 +359,7 @@ def test_rows_of_a_table_that_come_several_times():
     check(losses, [table, w], numbers, numbers[:, ::-1])
 
 
+@pytest.mark.dear
 def test_keras_layers_normalisation_and_embeddings():
     tf.keras.utils.set_random_seed(0)
     layers = tf.keras.layers
@@ -397,7 +400,7 @@ def test_a_variable_without_a_rule_goes_example_by_example():
 SCALE = variable(3, 3)
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=2)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -483,14 +486,14 @@ def crossed(rows):
     return tf.linalg.cross(rows[:, :3], tf.sin(rows[:, 1:4]))
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X)
     check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
@@ -511,7 +514,7 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
 # Coupled examples.
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=2)
 @pytest.mark.parametrize(
     "f",
     [
@@ -608,7 +611,7 @@ def hidden(x):
     return tf.tanh(x @ W1 + B1)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("f", [tf.function(whole), whole, lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2])
 def test_losses_in_functions_of_tensorflow_take_one_pass(f):
     check(f, [W1, B1, W2], X)

@@ -125,14 +125,14 @@ def require(name, label, compile, dtype):
     np.testing.assert_allclose(found, wanted, atol=TOLERANCE[dtype] * max(1, np.abs(wanted).max()), err_msg=label)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(("name", "compile", "dtype"), MODES)
 def test_families(name, compile, dtype):
     for label in ("gradient", "jvp", "Hessian"):
         require(name, label, compile, dtype)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(
     ("name", "label"), [*itertools.product(ONE_OF_EACH, DERIVATIVES), ("unsorted_segment_prod", "third derivative")]
 )
@@ -187,15 +187,16 @@ def inside_a_branch(x):
     return traced_before(x) if tf.reduce_sum(x) < 1 else -f(x)
 
 
-plain(traced_before)
-plain(inside_a_loop)
-plain(inside_a_branch)
+@functools.cache
+def concrete():
+    return traced_before.get_concrete_function(tf.TensorSpec([3], tf.float64))
+
+
 layer = tf.keras.layers.Lambda(f, dtype="float64")
-CONCRETE = traced_before.get_concrete_function(tf.TensorSpec([3], tf.float64))
 WITHIN = {
     "itself": f,
     "a function traced before": lambda x: traced_before(x),
-    "a concrete function": lambda x: CONCRETE(x),
+    "a concrete function": lambda x: concrete()(x),
     "a loop": inside_a_loop,
     "a branch": inside_a_branch,
     "a Keras layer": lambda x: layer(x),
@@ -209,11 +210,11 @@ WITHIN = {
 WHERE = [*itertools.product(WITHIN, ["graph", "eager"]), ("itself", "auto"), ("a function compiled by XLA", "auto")]
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(("where", "compile"), WHERE)
 def test_where(where, compile):
     g = WITHIN[where]
-    assert abs(plain(g)).max() == 0, "TensorFlow is right here"
+    assert abs(plain(g)).max() == 0, "TensorFlow is right here"  # and what is traced once has been
     transform = value_and_gradient(g, compile=compile)
     for _ in range(2):
         np.testing.assert_allclose(transform(X)[1], [LOG2] * 3, rtol=1e-12)
@@ -256,7 +257,7 @@ def test_a_tape_of_the_callers_differentiates_what_ours_returned(compile):
     np.testing.assert_allclose(inside(tf.constant(X)), 2 * LOG2, rtol=1e-12)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.filterwarnings("ignore:.*what an open tape makes of it")
 @pytest.mark.parametrize("compile", ["graph", "eager"])
 def test_accumulators(compile):
@@ -296,6 +297,7 @@ INSIDE = {
 }
 
 
+@pytest.mark.dear(keep=3)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("name", INSIDE)
@@ -361,6 +363,7 @@ def test_what_cannot_be_replaced_is_refused(hidden, monkeypatch):
         replaced_gradients._places.cache_clear()
 
 
+@pytest.mark.dear
 def test_of_unknown_lengths():
     """A mask leaves as many factors as it does: what takes n² numbers then is right, too."""
 
@@ -387,7 +390,7 @@ def test_where_there_is_no_derivative_it_is_zero_as_in_tensorflow():
     np.testing.assert_array_equal(found, [0, 0])
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("shape", [[0], [1], [2, 0], [0, 2]])
 def test_empty_axes(shape):
     x = np.zeros(shape)
@@ -431,7 +434,7 @@ def determinant_by_permutations(matrix):
     return tf.tensordot(products, np.linalg.det(np.eye(n)[orders]), 1)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("lost", [1, 2], ids=["rank n - 1", "rank n - 2"])
@@ -457,7 +460,7 @@ SMOOTH_FACTORS = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", SMOOTH_FACTORS)
 def test_factors_of_a_matrix_whose_last_column_depends_on_the_others(name, compile):

@@ -51,7 +51,7 @@ def built(loss, y, x=X, f=model):
     return J.T @ H @ J
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
 def test_ggn_is_the_product_of_three_matrices(compile):
     product = ggnvp(model, cross_entropy, wrt=W, packed=True, compile=compile)
@@ -59,6 +59,7 @@ def test_ggn_is_the_product_of_three_matrices(compile):
     assert product.plan(X, LABELS, vector=V).mode == "forward and reverse"
 
 
+@pytest.mark.dear
 def test_ggn_takes_and_returns_the_variables_structure():
     product = ggnvp(model, squared_error, wrt=W, check_finite=True, **GRAPH)
     vector = {"a": tf.ones([3, 2], tf.float64), "b": [tf.ones([2, 3], tf.float64), tf.zeros(3, tf.float64)]}
@@ -97,7 +98,7 @@ def sum_of(each):
     return lambda y, z: tf.reduce_sum(each(y, z))
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("distribution", "loss", "y"),
     [
@@ -180,6 +181,7 @@ def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
         hvp(loss)(X, vector=X)
 
 
+@pytest.mark.dear
 def test_a_model_that_no_graph_holds():
     def branching(x):
         return model(x) if x.numpy()[0, 0] > -9 else x
@@ -213,6 +215,7 @@ def operators():
     return {kind: (operator(kind, data=dataset(LABELS, 3)), MATRICES[kind]()) for kind in MATRICES}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("kind", MATRICES)
 def test_each_kind_over_batches_with_a_smaller_last_one(operators, kind):
     A, matrix = operators[kind]
@@ -248,6 +251,7 @@ def test_the_matrix_is_that_of_the_variables_values_now(operators):
     np.testing.assert_array_equal(A @ V, before)
 
 
+@pytest.mark.dear
 def test_trace_and_diagonal(operators):
     A, matrix = operators["ggn"]
     diagonal = A.diagonal(exact=True)
@@ -370,6 +374,7 @@ def test_a_loss_that_is_not_what_was_said_is_refused():
     made(lambda y, z: tf.reduce_sum(z**2) / tf.reduce_sum(tf.exp(y)), check_independence=False)
 
 
+@pytest.mark.dear
 def test_examples_that_depend_on_each_other_are_refused():
     def centred(x):
         z = model(x)

@@ -312,6 +312,7 @@ def test_arguments_as_sources(monkeypatch):
     assert "9 directions instead of 51" in matrix.plan(values, X).way
 
 
+@pytest.mark.dear
 def test_other_values_of_what_was_compiled_once(monkeypatch):
     """The proof is of the graph, not of the values that it was compiled with."""
     f, matrix = with_activation(tf.nn.relu), hessian(with_activation(tf.nn.relu), wrt=NET, compile="graph", packed=True)
@@ -319,6 +320,7 @@ def test_other_values_of_what_was_compiled_once(monkeypatch):
     assert relative(matrix(X).numpy(), by_rows(f, X, wrt=NET, monkeypatch=monkeypatch)) < 1e-12
 
 
+@pytest.mark.dear
 def test_refusals_and_what_newton_takes():
     f = with_activation(tf.tanh)
     with pytest.raises(MemoryLimitError, match="hessian of 97 elements"):
@@ -365,7 +367,7 @@ def test_functions_of_tensorflow_take_the_same_way_as_plain_ones(name):
     assert relative(found(X).numpy(), plain(X).numpy()) < 1e-12
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize(
     "f",
     [
@@ -379,6 +381,7 @@ def test_functions_that_cannot_be_opened_go_by_rows(f):
     assert any(text.startswith("by per-example factors: ") and "PartitionedCall at" in text for text in given_up)
 
 
+@pytest.mark.dear
 def test_what_has_no_rule_in_a_function_is_named_with_its_line():
     f = tf.function(lambda x: squares(x @ tf.tanh(SHORT[0]) @ SHORT[2]))
     (why,) = hessian(f, wrt=SHORT[:1], compile="graph").plan(X).given_up

@@ -86,6 +86,7 @@ def test_hessians(f, way, compiled, given_up):
     assert all(f"given up: {reason}" in str(plan) for reason in plan.given_up)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("f", [while_loop, python_branch])
 def test_python_control_flow_on_tensors_is_converted(f):
     gradient, hessian = exact(f)

@@ -58,6 +58,7 @@ def true_hessian(f):
     return numerical_jacobian(lambda x: value_and_gradient(lambda x: tf.reduce_sum(f(x)), compile="graph")(x)[1], X)
 
 
+@pytest.mark.dear
 def test_tensorflow_is_wrong_here_and_the_open_form_is_right():
     p = np.exp(X[0]) / np.exp(X[0]).sum()
     surprise = np.log(p) - p @ np.log(p)
@@ -82,7 +83,7 @@ def test_refused(f):
     value_and_gradient(loss, compile="graph")(X)  # the first derivative is right
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("f", [entropy, tf.function(entropy)], ids=["entropy", "in a function"])
 def test_labels_that_depend_on_what_the_logits_depend_on(f):
     wanted = true_hessian(entropy_in_the_open).reshape(3, 3)
@@ -195,7 +196,7 @@ def beside(f):
     return lambda x: tf.reduce_sum(tf.cast(f(x), tf.float64) ** 2) + tf.reduce_sum(x**2)
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=6, dear=3)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", LACKING)
 def test_what_has_no_derivative_is_refused(name, wrap):
@@ -225,7 +226,7 @@ def test_whichever_derivative_is_asked_for():
         clipped_gradient(lambda x: tf.reduce_sum(f(w)) * x, wrt=[w], max_norm=1.0)(np.ones(2))
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=5, dear=2)
 @pytest.mark.parametrize("name", [name for name in LACKING if "LSTM" not in name and "bisection" not in name])
 def test_beside_the_function_as_data_it_does_no_harm(name):
     loss = beside(LACKING[name])
@@ -259,7 +260,7 @@ ONCE = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", ONCE)
 def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wrap):
@@ -339,7 +340,7 @@ def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
     assert np.abs(tensorflow_hessian(loss) - true_hessian(loss).reshape(3, 3)).max() > 0.1
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_what_is_stitched_once_is_differentiated(wrap):
     whole = wrap(lambda x: tf.dynamic_stitch([[2, 1], [0]], [tf.sin(x[0, :2]), tf.cos(x[0, 2:])]))
@@ -366,6 +367,7 @@ def test_a_partition_is_differentiated():
     np.testing.assert_allclose(hvp(loss, compile="graph")(X, vector=v), [wanted @ v[0]], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.dear
 def test_shapes_are_stitched_as_they_may():
     """The gradient of a reduction stitches the shape of its input, where it is not known, from repeated indices."""
 
@@ -379,6 +381,7 @@ def test_shapes_are_stitched_as_they_may():
     np.testing.assert_allclose(found, [row], rtol=1e-9)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("derivative", "operation"),
     [
@@ -441,6 +444,7 @@ def line_of(text):
     return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if text in line)}"
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("name", STANDS)
 def test_a_fault_is_refused_by_operation_and_line(name):
     with pytest.raises(ValueError, match=r"since it computes tf\.one_hot with values") as caught:
@@ -460,6 +464,7 @@ class Loop(tf.Module):
         )
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("within", [lambda call: call, lambda call: tf.function(call, autograph=False)])
 def test_a_loop_of_a_loaded_model_that_reads_a_variable_is_refused(within, tmp_path):
     tf.saved_model.save(Loop(), str(tmp_path))
@@ -469,6 +474,7 @@ def test_a_loop_of_a_loaded_model_that_reads_a_variable_is_refused(within, tmp_p
         within(lambda x: product(x, vector=x))(tf.constant(X))
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("call", ["__call__", "outer"])
 def test_a_fault_in_a_loaded_model_is_refused_by_the_line_that_calls_it(call, tmp_path):
     tf.saved_model.save(Model(), str(tmp_path))
@@ -544,7 +550,7 @@ SOLVED["MatrixInverse in a function"] = tf.function(SOLVED["MatrixInverse"])
 REGULAR, SINGULAR = np.array([1.0, 2.0]), np.array([1.0, 0.0])
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=6, dear=3)
 @pytest.mark.parametrize("name", SOLVED)
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("first", [REGULAR, SINGULAR], ids=["after a regular one", "at once"])
@@ -560,7 +566,7 @@ def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
     assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     "derivative",
     [
@@ -666,7 +672,7 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=1)
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_what_is_wrong_at_some_points_is_warned_of(name):
     make, f, why = DOUBTFUL[name]
@@ -692,7 +698,7 @@ CERTAIN = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", CERTAIN)
 def test_what_is_right_everywhere_is_not_warned_of(name):
     with warnings.catch_warnings():
@@ -700,6 +706,7 @@ def test_what_is_right_everywhere_is_not_warned_of(name):
         hessian(lambda x: tf.reduce_sum(CERTAIN[name](x)), compile="graph")(tf.cast(X, tf.float32))
 
 
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize(
     ("square", "second"),
     [
@@ -750,7 +757,7 @@ def test_second_derivatives_through_eig_are_warned_of():
         hvp(loss, compile="graph")(x, vector=x)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["auto", "graph"])
 @pytest.mark.parametrize(
     ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
@@ -770,6 +777,7 @@ def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
     assert "vectorised" in transform.plan(x).way
 
 
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
     monkeypatch.setattr(
@@ -813,7 +821,7 @@ WITH_TANGENTS = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", WITH_TANGENTS)
 def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):

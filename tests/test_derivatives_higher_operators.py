@@ -87,6 +87,7 @@ def test_closed_forms():
     close(np.array(derivatives), [1.0, 1.0, 0.0, -3.0])
 
 
+@pytest.mark.dear
 def test_a_curve_is_given_by_derivatives():
     t, one = 0.3, np.ones(4)
     curve = [3 * t**2 * one, 6 * t * one, 6 * one]  # of t³

@@ -29,6 +29,7 @@ def test_the_gradient_of_a_complex_root():
         value_and_gradient(of_complex(tf.sqrt), compile="xla")(Z)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("f", "slope"),
     [(tf.math.reciprocal, lambda z: -(z**-2.0)), (tf.math.rsqrt, lambda z: -0.5 / np.sqrt(z) ** 3)],
@@ -41,6 +42,7 @@ def test_the_kernel_for_a_complex_reciprocal_or_its_root_is_not_met(f, slope):
     np.testing.assert_allclose(found, np.concatenate([along.real, -along.imag]), rtol=1e-12)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("compile", ["auto", "xla"])
 def test_second_derivatives_of_a_complex_logarithm(compile):
     """TensorFlow's gradient is a reciprocal, whose own gradient meets a kernel of XLA's that is wrong."""
@@ -140,6 +142,7 @@ def test_numbers_drawn_from_a_seed_are_the_functions_own():
         value_and_gradient(f, compile="xla")(np.ones(3))
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("f", [tf.math.reduce_euclidean_norm, tf.math.cumulative_logsumexp])
 def test_forward_mode_where_the_gradient_divides_by_the_cotangent(f):
     x = np.array([0.3, -1.1, 0.7])
@@ -148,6 +151,7 @@ def test_forward_mode_where_the_gradient_divides_by_the_cotangent(f):
     np.testing.assert_allclose(jvp(f, compile="graph")(x, tangents=x)[1], tf.tensordot(rows, x, 1), rtol=1e-12)
 
 
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize("compile", ["xla", "auto"])
 @pytest.mark.parametrize(
     ("gather", "bad"),
@@ -167,6 +171,7 @@ def test_an_index_out_of_range_raises_under_xla_too(gather, bad, compile):
             derivative(Z, tf.constant(index))
 
 
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize("compile", ["xla", "auto"])
 @pytest.mark.parametrize(
     "f",
@@ -212,6 +217,7 @@ def _read_in_turn(x, i):
     return tf.while_loop(lambda n, _: n <= i, lambda n, s: (n + 1, s + items.read(n) ** 2), start, maximum_iterations=9)
 
 
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize(
     ("f", "within"),
     [
@@ -254,6 +260,7 @@ def test_a_constant_index_in_range_costs_no_check_and_stays_with_xla():
             assert (out_of_range(graph) is None) == known
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("kind", sorted(set(INDEXED) - of_family("scattering") - {"TensorListSetItem"}))
 def test_the_range_of_an_index_is_that_beyond_which_a_cpu_raises(kind):
     @tf.function(jit_compile=True)  # which raises nothing itself
@@ -275,6 +282,7 @@ GATED = tf.keras.layers.GRU(2)
 GATED.build([1, 3, 2])
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     "f",
     [

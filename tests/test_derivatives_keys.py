@@ -115,7 +115,7 @@ TENSORS = {
 }
 
 
-@pytest.mark.thorough(keep=11)
+@pytest.mark.thorough(keep=11, dear=4)
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_reach_the_function_as_they_were_given(name, options):
@@ -125,6 +125,7 @@ def test_arguments_reach_the_function_as_they_were_given(name, options):
     np.testing.assert_allclose(gradient, f(argument), rtol=1e-6)
 
 
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize("name", sorted(TENSORS))
 def test_a_gradient_is_a_dictionary_of_the_same_class_and_order(name):
     source, f = ARGUMENTS[name]
@@ -147,6 +148,7 @@ def test_keywords_keep_their_order():
     assert float(held(ONE, a=10 * ONE, z=ONE)[1]) == 102.0
 
 
+@pytest.mark.dear
 def test_a_network_of_eleven_layers_is_that_network():
     def network(layers):
         x = X[:1]
@@ -203,7 +205,7 @@ UNLIKE = {
 }
 
 
-@pytest.mark.thorough(keep=7)
+@pytest.mark.thorough(keep=7, dear=3)
 @pytest.mark.parametrize("name", UNLIKE)
 def test_equal_values_that_are_not_alike_are_told_apart(name):
     seen = []
@@ -335,7 +337,7 @@ TWICE = {
 }
 
 
-@pytest.mark.thorough(keep=12)
+@pytest.mark.thorough(keep=12, dear=4)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", TWICE)
 @pytest.mark.parametrize(
@@ -393,7 +395,7 @@ def dropout_rows():
     return jacobian(lambda x: dropout(x))
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("first", [False, True, None])
 def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
     layer = Within(None, dropout_rows())
@@ -403,7 +405,7 @@ def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
         assert set(np.diag(layer(x, training=training))) == wanted
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("first", [False, True])
 def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
     def made(hold):
@@ -507,7 +509,7 @@ CONTEXTS = {
 }
 
 
-@pytest.mark.thorough(keep=7)
+@pytest.mark.thorough(keep=7, dear=3)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_held_transform_sees_the_context_of_its_call(name, inside):
@@ -575,6 +577,7 @@ def replaced_variable():
     return dense, KERAS.StatelessScope(state_mapping=[(dense.kernel, tf.ones((2, 1)))])
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("inside", [False, True])
 def test_in_a_stateless_scope_variables_have_its_values(inside):
     dense, scope = replaced_variable()
@@ -604,6 +607,7 @@ def test_a_stateless_call_has_its_own_variables():
         assert float(compiled(factor * tf.ones((2, 1)))) == 22.0 * factor
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 def test_a_change_in_a_stateless_scope_is_refused(options):
     norm = LAYERS.BatchNormalization()
@@ -732,14 +736,14 @@ IN_A_CALL = [
 
 
 @pytest.mark.parametrize(("name", "update", "compile"), IN_A_CALL)
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=6, dear=3)
 def test_an_update_happens_once_in_a_call(name, update, compile):
     assert updates(name, update, compile=compile) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("name", [*OPERATORS, *NORMS])
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=2)
 def test_an_update_happens_once_where_rules_compute_the_derivative(name, update):
     assert updates(name, update) == [1.0, 1.0]
 
@@ -775,6 +779,7 @@ def test_operators_whose_examples_are_compared_are_refused_if_that_is_an_update_
     assert float(COUNT) == 1.0
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("options", [{"compile": compile} for compile in ("auto", "graph", "eager")])
 @pytest.mark.parametrize("more", [{}, {"return_value": True}])
 def test_what_is_refused_for_coupled_examples_has_changed_nothing(options, more):
@@ -793,6 +798,7 @@ def test_what_is_refused_for_coupled_examples_has_changed_nothing(options, more)
         assert float(COUNT) == calls
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", ["per_example_norms", "clipped_gradient"])
 def test_one_by_one_each_example_is_an_update(name):

@@ -66,14 +66,14 @@ def require(f, x, gradient, second, compile):
             np.testing.assert_allclose(along, second.sum(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("name", KINKS)
 def test_at_the_kink(name, compile):
     require(*KINKS[name], compile)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("name", KINKS)
 def test_in_a_function_that_was_traced_before(name):
     f, x, gradient, second = KINKS[name]
@@ -126,7 +126,7 @@ LABELLED = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("name", LABELLED)
 def test_labels_of_any_sum(name, compile):
@@ -145,6 +145,7 @@ def test_labels_of_any_sum(name, compile):
         )
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 def test_labels_and_logits_of_one_source(compile):
     z = tf.constant(LOGITS)
@@ -164,7 +165,7 @@ UNDERIVED = {
 }
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", UNDERIVED)
 def test_gradients_that_tensorflow_does_not_differentiate(name):
     losses = [lambda x, f=f: tf.reduce_sum(f(x) ** 2, [1, 2, 3]) for f in UNDERIVED[name]]
@@ -184,7 +185,7 @@ RESIZED = {
 }
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", RESIZED)
 def test_resized_images(name):
     def resized(x):
@@ -226,7 +227,7 @@ CUT = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("name", CUT)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 def test_fourier_transforms_that_cut_off(name, compile):

@@ -77,7 +77,7 @@ def relative(found, wanted):
     return np.abs(found - wanted).max() / np.abs(wanted).max()
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("name", "compile"),
     [*[(name, "graph") for name in FUNCTIONS], *[("LayerNormalization", compile) for compile in ("auto", "eager")]],
@@ -125,6 +125,7 @@ def test_products_and_gradients_of_gradients(how):
     assert relative(COMPOSED[how](f), np.tensordot(differences(f), V, 2)) < 1e-6
 
 
+@pytest.mark.dear
 def test_a_gradient_penalty_by_example():
     """Each row's penalty, the squared norm of its gradient, by a factor of the columns."""
 
@@ -160,6 +161,7 @@ def test_the_learners_own_stop_stays():
     np.testing.assert_allclose(hessian(tf.function(f), compile="graph")(X[0]), 2 * np.eye(4), atol=1e-12)
 
 
+@pytest.mark.dear
 def test_what_cannot_be_traced_anew_is_refused(tmp_path):
     saved = tf.Module()
     saved.f = tf.function(variance, input_signature=[tf.TensorSpec([3, 4], tf.float64)])

@@ -48,6 +48,7 @@ def test_composed_functions_agree_with_nested_tapes(name, laplacians):
     close(projected(laplacians[name]), by_tapes(COMPOSED[name], X))
 
 
+@pytest.mark.dear
 def test_every_elementwise_operation_agrees_with_central_differences():
     x = np.linspace(-2, 2, 8)[:, None]
     h = 1e-4
@@ -59,7 +60,7 @@ def test_every_elementwise_operation_agrees_with_central_differences():
         np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("kind", sorted(linear_in(EACH) & RULES.keys()))
 def test_what_is_linear_in_each_of_two_factors(kind):
     arguments = CALLS[kind]
@@ -84,7 +85,7 @@ def test_what_is_linear_in_each_of_two_factors(kind):
     assert curve.plan(point, tangents=[along]).way == "Taylor mode"
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize(
     "kind",
     ["activations", "attention", "batch norm", "convolution", "dropout, off", "max pooling", "residual"],
@@ -413,6 +414,7 @@ def test_value_gradient_and_laplacian(chunk_size):
     close(curvature, 6 * X.sum())
 
 
+@pytest.mark.dear
 def test_the_wave_and_the_heat_operator_and_a_matrix():
     x = X[:, :2]
     wave = second_order(lambda x: tf.sin(x[:, 0] - 2 * x[:, 1]), directions=np.eye(2), weights=[4.0, -1.0])

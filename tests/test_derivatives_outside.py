@@ -72,7 +72,7 @@ def environment_as_it_was(monkeypatch):
     monkeypatch.setenv("TAPELAB_FACTOR", "2")
 
 
-@pytest.mark.thorough(keep=34)
+@pytest.mark.thorough(keep=34, dear=12)
 @pytest.mark.programs("outside_noticed")
 def test_a_change_is_noticed_and_not_warned_of(cell, program):
     f, change = made(cell, program)
@@ -87,6 +87,7 @@ def test_a_change_is_noticed_and_not_warned_of(cell, program):
 # What cannot be watched.
 
 
+@pytest.mark.dear(keep=12)
 @pytest.mark.programs("outside_unwatched")
 def test_what_cannot_be_watched_is_named_once_at_the_callers_line(cell, program):
     derivative = value_and_gradient(made(cell, program)[0], **GRAPH)
@@ -119,7 +120,7 @@ def test_what_runs_in_every_call_is_not_warned_of():
 # Ordinary functions.
 
 
-@pytest.mark.thorough(keep=14)
+@pytest.mark.thorough(keep=14, dear=5)
 @pytest.mark.programs("outside_ordinary")
 @pytest.mark.parametrize("make", [value_and_gradient, hessian, jacobian])
 def test_ordinary_functions_are_not_warned_of(cell, program, make):

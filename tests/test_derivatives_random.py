@@ -20,13 +20,14 @@ import random_programs
 import random_truth
 from hypothesis import HealthCheck, given, settings
 
-QUICK = 100  # programs, of some 50 points each
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
-def test_a_hundred_random_programs():
-    """The same ones in every run: `make programs` draws others."""
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.dear)])
+def test_random_programs(count):
+    """Of some 50 points each, and the same ones in every run: `make programs` draws others."""
     outcomes = Counter()
+    QUICK = count  # Hypothesis draws by the text of `run`: with another name they would be other programs
 
     @settings(max_examples=QUICK, derandomize=True, **QUIET)
     @given(random_judge.tasks())
@@ -34,7 +35,7 @@ def test_a_hundred_random_programs():
         outcomes.update(random_judge.judged(task))
 
     run()
-    assert outcomes["right"] >= 3 * QUICK, outcomes
+    assert outcomes["right"] >= 3 * count, outcomes
 
 
 def program(names, length):
@@ -54,6 +55,7 @@ SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
 CHECKS = list(random_checks.CHECKS)
 
 
+@pytest.mark.dear
 def test_every_derivative_has_a_check(monkeypatch):
     asked, held = set(), random_checks.derivatives
 
@@ -70,7 +72,7 @@ def test_every_derivative_has_a_check(monkeypatch):
     assert not lacking, f"nothing says what is right of {lacking}: add a check to tests/random_checks.py"
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=6, dear=2)
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
     """Each element that is judged of each result that a check gives, one after the other, by part of the largest one.
@@ -249,6 +251,7 @@ def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(monkeypatch):
         random_judge.judged(refused)
 
 
+@pytest.mark.dear
 def test_each_operation_keeps_to_its_row_and_its_size():
     """What the grammar says of every operation: the size of its result, and that rows do not meet."""
     generator = np.random.default_rng(0)

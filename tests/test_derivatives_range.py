@@ -48,7 +48,7 @@ TABLE = [(name, way, k) for way in ("eager", "graph", "xla") for name in CASES f
 
 
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # Taylor mode has no rule for angles
-@pytest.mark.thorough(keep=24)
+@pytest.mark.thorough(keep=24, dear=4)
 @pytest.mark.parametrize(("name", "compile", "k"), TABLE)
 def test_a_factor_that_has_no_part_in_the_result(name, compile, k):
     f, truth = CASES[name]
@@ -117,6 +117,7 @@ def test_a_quotient_takes_no_more_operations_than_tensorflows(monkeypatch):
         assert operations() < plain
 
 
+@pytest.mark.dear(keep=2)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize(
     ("f", "first", "scale"),
@@ -137,6 +138,7 @@ def test_scaled_bessel_functions_of_huge_numbers(f, first, scale, compile):
     np.testing.assert_allclose(hvp(lambda x: tf.reduce_sum(f(x)), compile=compile)(x, vector=vector), bend, 1e-14)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize("f", [tf.math.bessel_i0e, tf.math.bessel_i1e])
 def test_scaled_bessel_functions_where_their_series_begins(f, dtype):
@@ -166,7 +168,7 @@ OVERFLOWED = {
 }
 
 
-@pytest.mark.thorough(keep=6)
+@pytest.mark.thorough(keep=6, dear=2)
 @pytest.mark.parametrize("way", OVERFLOWED)
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("compile", ["eager", "graph", "auto"])
@@ -176,6 +178,7 @@ def test_of_a_norm_whose_squares_overflow_no_derivative_is_known(compile, name, 
         assert np.all(np.isnan(found)), (huge, found)
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("compile", ["eager", "graph", "auto"])
 @pytest.mark.parametrize("name", NORMS)
 def test_but_that_of_what_does_not_depend_on_its_number_is(name, compile):

@@ -67,6 +67,7 @@ def test_a_hessian_equals_the_dense_one(chain):
     assert plan.pattern.nnz == 12 + 22 + 6
 
 
+@pytest.mark.dear
 def test_all_ways_agree():
     wanted = jacobian(coupled, compile="eager")(X)
     for options in ({"compile": "xla"}, {"compile": "eager"}, {"mode": "reverse"}, {"chunk_size": 2}, {}):
@@ -84,6 +85,7 @@ def several(parts, scale):
     return {"sum": scale * a[:, None] * b, "own": tf.sin(b[0])}
 
 
+@pytest.mark.dear
 def test_blocks_and_one_matrix():
     parts = {"a": tf.constant(X[:2]), "b": tf.constant(X[2:8].reshape(2, 3))}
     wanted = jacobian(several, compile="eager")(parts, 2.0)
@@ -115,6 +117,7 @@ def test_blocks_of_a_hessian_by_arguments():
     )
 
 
+@pytest.mark.dear
 def test_variables_as_sources():
     table, scale = tf.Variable(X.reshape(6, 2)), tf.Variable([2.0, 3.0], dtype=tf.float64)
 
@@ -132,6 +135,7 @@ def test_variables_as_sources():
     assert both[12:, 12:].sum() == 2
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("form", ["coo", "csr", "csc"])
 def test_scipy_formats(form):
     found = sparse_jacobian(coupled, format=form, compile="eager")(X)
@@ -140,6 +144,7 @@ def test_scipy_formats(form):
     np.testing.assert_allclose(found.toarray(), jacobian(coupled, compile="eager")(X), atol=1e-13)
 
 
+@pytest.mark.dear
 def test_a_scipy_matrix_is_the_callers_own():
     transform = sparse_jacobian(coupled, format="csr", compile="graph")
     first = transform(X)
@@ -172,6 +177,7 @@ def test_single_precision_and_mixed():
     np.testing.assert_allclose(dense(found[0][1]), np.diag(2 * X[:2])[:, :2] @ np.eye(2, 3), atol=1e-6)
 
 
+@pytest.mark.dear
 def test_inside_a_function(rows):
     outer = tf.function(lambda x: tf.sparse.to_dense(rows(x)))
     np.testing.assert_allclose(outer(tf.constant(X)), jacobian(coupled, compile="eager")(X), atol=1e-13)
@@ -243,6 +249,7 @@ def test_the_plan_names_what_was_taken_as_dense():
     assert "nothing is gained" in str(plan)
 
 
+@pytest.mark.dear
 def test_the_plan_of_a_hessian_names_the_functions_line():
     def f(x):
         band = tf.reshape(x[:4], [1, 4])
@@ -256,6 +263,7 @@ def test_the_plan_of_a_hessian_names_the_functions_line():
     assert all(f".py:{f.__code__.co_firstlineno + 2}" in line for line in lines)
 
 
+@pytest.mark.dear
 def test_a_pattern_that_leaves_something_out_is_refused(monkeypatch):
     def diagonal(problem, limit):
         return patterns.Pattern(sparse.eye_array(12, dtype=bool, format="csr"))
@@ -326,7 +334,7 @@ def random_function(seed):
     return f
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_functions(seed):
     f = random_function(seed)

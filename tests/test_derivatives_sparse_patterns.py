@@ -129,7 +129,7 @@ def check(f, shape, exact):
         assert not transform.plan(x).dense
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=8, dear=3)
 @pytest.mark.parametrize("name", EXACT)
 def test_patterns_are_exact(name):
     shape, f = EXACT[name]
@@ -137,7 +137,7 @@ def test_patterns_are_exact(name):
     check((lambda x: f(x) + 3 * f(-x)) if both else f, shape, exact=True)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", AT_MOST)
 def test_patterns_hold_for_every_value(name):
     shape, f = AT_MOST[name]

@@ -95,7 +95,7 @@ def at(point, dtype="float64"):
 # What is differentiated is compiled once and held, and called at each of the points.
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradient_of_a_function_of_a_matrix(name, way):
@@ -106,6 +106,7 @@ def test_gradient_of_a_function_of_a_matrix(name, way):
         near(gradient(at(point))[1], daleckii_krein(x, W, *oracle), tolerance, point)
 
 
+@pytest.mark.dear
 def test_in_float32():
     function, *oracle = FUNCTIONS["square root"]
     f = by_eigh(function)
@@ -124,7 +125,7 @@ def test_in_float32():
         near(product(x, vector=tf.constant(E, "float32")), -inverse @ (E + E.T) @ inverse / 2, 1e-3, point)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 def test_jacobian_and_products(way):
     """Cotangents and tangents one at a time, and all rows at once, of which some have no diagonal entries."""
@@ -170,7 +171,7 @@ VALUES = {
 }
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", VALUES)
 def test_hessian_of_a_function_of_eigenvalues_alone(name):
     f, *oracle = VALUES[name]
@@ -184,7 +185,7 @@ def test_hessian_of_a_function_of_eigenvalues_alone(name):
         near(got / scale + 1, wanted / scale + 1, 1e-8, point)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (3, 2)])
 def test_hessian_of_the_sum_of_squared_singular_values(shape):
     """It is that of Σ x², at any matrix: of any shape, and where values are zero."""
@@ -198,7 +199,7 @@ def test_hessian_of_the_sum_of_squared_singular_values(shape):
         np.testing.assert_allclose(np.reshape(whole(tf.constant(x)), [x.size] * 2), 2 * np.eye(x.size), atol=1e-12)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("way", ["auto", "graph", "eager"])
 def test_polar_factor(way):
     gradient = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)), compile=way)
@@ -241,7 +242,7 @@ def pinv(x):
     return tf.linalg.pinv(x)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("f", [pinv, pinv_by_svd])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3), (4, 2)])
 def test_pseudoinverse(f, shape):
@@ -262,7 +263,7 @@ def test_pseudoinverse(f, shape):
             near(hvp(each)(tf.constant(x), vector=tf.constant(v)), differences(along, x), 1e-7)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("full", [False, True])
 def test_polar_factor_that_is_not_square(shape, full):
@@ -289,7 +290,7 @@ def complex_polar(x):
     return tf.matmul(left, right, adjoint_b=True)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("point", [np.eye(3) + 0j, np.diag([2.0, 2.0, 3.0]) + 0j, 3 * np.eye(3) + W + 1j * E])
 @pytest.mark.parametrize("f", [hermitian_root, complex_polar])
 def test_complex_matrices(f, point):
@@ -323,7 +324,7 @@ WITHOUT_DERIVATIVE = {
 }
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", WITHOUT_DERIVATIVE)
 def test_what_has_no_derivative_is_nan(name):
     f = WITHOUT_DERIVATIVE[name]
@@ -348,6 +349,7 @@ def test_squares_of_eigenvectors_that_add_up():
     np.testing.assert_array_equal(np.isnan(jacobian(f)(x)).any((1, 2)), [True, True, False])
 
 
+@pytest.mark.dear
 def test_the_phase_of_a_complex_vector_has_no_derivative():
     def f(x):
         return tf.math.real(tf.linalg.svd(tf.complex(x[0], x[1]))[1][0, 0])
@@ -355,6 +357,7 @@ def test_the_phase_of_a_complex_vector_has_no_derivative():
     assert np.isnan(value_and_gradient(f, compile="graph")(tf.constant(np.stack([W, E])))[1]).any()
 
 
+@pytest.mark.dear
 def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
     product = hvp(lambda x: weighted(by_eigh(tf.sqrt)(x)))
     assert np.isnan(product(at("two equal"), vector=tf.constant(E))).any()
@@ -423,21 +426,26 @@ def test_batches():
     np.testing.assert_array_equal(np.isnan(vector).any((1, 2)), [True, False, True, True])
 
 
-def test_the_rest_is_as_in_tensorflow():
+def cosines(*parts):
+    return tf.add_n([tf.reduce_sum(tf.cos(part) ** 2) for part in parts])
+
+
+@pytest.mark.dear(keep=1)
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: cosines(*tf.linalg.eigh(x)),
+        lambda x: cosines(*tf.linalg.svd(x)),
+        lambda x: cosines(*tf.linalg.svd(x[:, :2])),
+        lambda x: cosines(*tf.linalg.svd(x[:2], full_matrices=True)),
+        lambda x: cosines(tf.linalg.pinv(x[:2])),
+    ],
+    ids=["eigh", "svd", "tall", "wide, full", "pinv"],
+)
+def test_the_rest_is_as_in_tensorflow(f):
     """At ordinary points, with its convention that the lower triangle has the gradient."""
     x = tf.constant(3 * np.eye(3) + W)
-
-    def loss(*parts):
-        return tf.add_n([tf.reduce_sum(tf.cos(part) ** 2) for part in parts])
-
-    for f in (
-        lambda x: loss(*tf.linalg.eigh(x)),
-        lambda x: loss(*tf.linalg.svd(x)),
-        lambda x: loss(*tf.linalg.svd(x[:, :2])),
-        lambda x: loss(*tf.linalg.svd(x[:2], full_matrices=True)),
-        lambda x: loss(tf.linalg.pinv(x[:2])),
-    ):
-        near(value_and_gradient(f, compile="graph")(x)[1], by_tape.gradient(f, x), 1e-10)
+    near(value_and_gradient(f, compile="graph")(x)[1], by_tape.gradient(f, x), 1e-10)
 
 
 @pytest.mark.thorough(keep=1)

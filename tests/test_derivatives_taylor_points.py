@@ -49,7 +49,7 @@ PLACES = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("place", PLACES)
 def test_operations_of_two_numbers(name, place):
@@ -117,7 +117,7 @@ POINTS = {
 }
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=1)
 @pytest.mark.parametrize("name", POINTS)
 def test_special_points(name):
     f, x, wanted = POINTS[name]
@@ -136,7 +136,7 @@ SCALES = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", SCALES)
 def test_scales(name):
     f, (first, second) = SCALES[name]
@@ -156,7 +156,7 @@ TINY = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("compile", ["graph", "xla"])
 def test_tiny_numbers(name, compile):

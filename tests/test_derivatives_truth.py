@@ -93,7 +93,7 @@ def arrays(result):
     return [tf.sparse.to_dense(part) if isinstance(part, tf.SparseTensor) else part for part in tf.nest.flatten(result)]
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize(("name", "compile"), COMPILED)
 def test_a_held_derivative_is_that_of_the_function_as_it_is_now(world, name, compile):
     f, make, arguments, *vector = EVERY[name]
@@ -109,7 +109,7 @@ def test_a_held_derivative_is_that_of_the_function_as_it_is_now(world, name, com
         before = factor
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_an_optimiser_minimises_the_function_as_it_is_now(world, method, held):
@@ -131,7 +131,7 @@ def test_an_optimiser_minimises_the_function_as_it_is_now(world, method, held):
 TARGET = tf.constant([1.0, 2.0])
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("method", [newton, newton_cg, levenberg_marquardt, lbfgs])
 def test_optimisers_with_an_objective_see_a_target_that_was_bound_anew(method):
     w = tf.Variable([0.0, 0.0])
@@ -191,7 +191,7 @@ def epsilon(model):
     model.layers[1].epsilon = 0.5
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("change", [flag, policy, activation, epsilon])
 @pytest.mark.parametrize("direct", [True, False], ids=["the model", "a function"])
 def test_a_changed_layer_is_noticed(network, change, direct):
@@ -252,6 +252,7 @@ def test_a_model_as_a_static_argument(network):
 # Threads.
 
 
+@pytest.mark.dear
 def test_threads_that_share_a_held_derivative():
     factor = [1.0]
     held = value_and_gradient(lambda x: factor[0] * x, **GRAPH)

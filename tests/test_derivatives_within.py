@@ -139,7 +139,7 @@ WARM = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("name", WARM)
 def test_a_call_that_has_been_compiled_runs_little_python(name):
     transform, arguments, most = WARM[name]
@@ -168,7 +168,7 @@ def point(name):
     return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("name", CHUNKED)
 @pytest.mark.parametrize("first", ["without a tape", "under a tape"])
 def test_a_loop_under_xla_goes_another_way_where_a_tape_is_open(name, first, chunked):
@@ -202,6 +202,7 @@ def test_a_tape_that_watches_what_the_function_reads_counts():
     np.testing.assert_allclose(found, np.squeeze(numerical_jacobian(of, W.numpy())), atol=1e-8)
 
 
+@pytest.mark.dear
 def test_without_a_loop_one_program_serves_with_and_without_tapes():
     product = hvp(smooth)
     product(X, vector=X)

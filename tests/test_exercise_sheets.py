@@ -22,14 +22,13 @@ CATALOGUE = catalogue.load(FOLDER)
 SHEETS = sheets.sheets()
 CASES = {"first_aid": 15, "hard_cases": 17}  # the two notebooks that are made of exercises
 EXERCISES = [one for module in SHEETS.values() for one in sheets.exercises_of(module)]
-PREDICTIONS = [one for module in SHEETS.values() for one in sheets.predictions_of(module)]
 # How a function is observed unless its exercise says otherwise: by what it returns.
 PLAIN_CALL = next(field.default for field in dataclasses.fields(Function) if field.name == "observe")
 _counter = itertools.count()
 
 
-def by_identifier(things):
-    return pytest.mark.parametrize("one", things, ids=lambda one: one.identifier)
+by_exercise = pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.identifier)
+by_sheet = pytest.mark.parametrize("number", SHEETS)
 
 
 def answer_in(one, source):
@@ -82,7 +81,11 @@ def judge(monkeypatch):
 
 
 def notebook_of(one):
-    sheet = one.identifier.partition(".")[0]
+    return notebook(one.identifier.partition(".")[0])
+
+
+@functools.cache
+def notebook(sheet):
     entry = next(entry for entry in CATALOGUE.notebooks if entry.name.partition("_")[2] == sheet)
     return nbformat.read(CATALOGUE.ipynb(entry), as_version=4)
 
@@ -92,7 +95,7 @@ def test_every_notebook_has_a_sheet_with_its_name():
     assert {number: module.__name__.rpartition(".")[2] for number, module in SHEETS.items()} == names
 
 
-@pytest.mark.parametrize("number", SHEETS)
+@by_sheet
 def test_a_sheet_has_enough_and_its_names_are_those_of_its_module(number):
     module = SHEETS[number]
     exercises, predictions = sheets.exercises_of(module), sheets.predictions_of(module)
@@ -111,7 +114,7 @@ def test_a_sheet_has_enough_and_its_names_are_those_of_its_module(number):
         assert getattr(module, one.name) is one
 
 
-@pytest.mark.parametrize("number", SHEETS)
+@by_sheet
 def test_a_sheet_lists_its_exercises_in_the_notebooks_order(number):
     exercises = sheets.exercises_of(SHEETS[number])
     cells = [cell.source for cell in notebook_of(exercises[0]).cells if cell.cell_type == "code"]
@@ -119,31 +122,33 @@ def test_a_sheet_lists_its_exercises_in_the_notebooks_order(number):
     assert places == sorted(places)
 
 
-@by_identifier(EXERCISES)
-def test_an_exercise_is_complete(one):
-    assert 1 <= one.minutes <= 20
-    assert len(one.hints) >= 2
-    assert len(set(one.hints)) == len(one.hints)
-    codes = [code for code, _ in economical(one).tried()]
-    assert len(codes) >= 3
-    assert len(set(codes)) >= 2, "three ways to be wrong, not one"
-    assert one.explanation.strip()
+@by_sheet
+def test_an_exercise_is_complete(number):
+    for one in sheets.exercises_of(SHEETS[number]):
+        assert 1 <= one.minutes <= 20, one.identifier
+        assert len(one.hints) >= 2, one.identifier
+        assert len(set(one.hints)) == len(one.hints), one.identifier
+        codes = [code for code, _ in economical(one).tried()]
+        assert len(codes) >= 3, one.identifier
+        assert len(set(codes)) >= 2, f"{one.identifier}: three ways to be wrong, not one"
+        assert one.explanation.strip(), one.identifier
 
 
-@by_identifier(EXERCISES)
-def test_the_starter_is_not_attempted(one):
-    assert one.judge(answer_in(one, one.starter_code)).verdict == NOT_ATTEMPTED
+@by_sheet
+def test_the_starter_is_not_attempted(number):
+    for one in sheets.exercises_of(SHEETS[number]):
+        assert one.judge(answer_in(one, one.starter_code)).verdict == NOT_ATTEMPTED, one.identifier
 
 
-@pytest.mark.thorough(keep=8)
-@by_identifier(EXERCISES)
+@pytest.mark.thorough(keep=8, dear=2)
+@by_exercise
 def test_the_solution_is_right(one, judge):
     result = judge(one, solution_of(one))
     assert result.verdict == RIGHT, result
 
 
-@by_identifier(EXERCISES)
-@pytest.mark.thorough(keep=6)
+@by_exercise
+@pytest.mark.thorough(keep=6, dear=2)
 def test_every_wrong_answer_gets_its_feedback(one, judge):
     for code, answer in economical(one).tried():
         result = judge(one, answer)
@@ -151,18 +156,20 @@ def test_every_wrong_answer_gets_its_feedback(one, judge):
         assert result.code == code, f"{answer}\n{result}"
 
 
-@by_identifier(EXERCISES)
-def test_the_notebook_holds_the_starter_and_nothing_of_the_solution(one):
-    nb = notebook_of(one)
-    assert any(cell.source == one.starter_code for cell in nb.cells), "no cell is the starter"
-    assert any(one.heading in cell.source.splitlines() for cell in nb.cells), "no heading is the exercise's"
-    everything = json.dumps([[cell.source, cell.get("outputs")] for cell in nb.cells], ensure_ascii=False)
+@by_sheet
+def test_the_notebook_holds_the_starters_and_nothing_of_the_solutions(number):
+    exercises = sheets.exercises_of(SHEETS[number])
+    cells = notebook_of(exercises[0]).cells
+    everything = json.dumps([[cell.source, cell.get("outputs")] for cell in cells], ensure_ascii=False)
     plain = " ".join(everything.replace("\\n", "\n").replace('\\"', '"').split())
-    for text in (one.explanation, *one.hints, one.solution_code):
-        assert " ".join(text.split()) not in plain
+    for one in exercises:
+        assert any(cell.source == one.starter_code for cell in cells), f"{one.identifier}: no cell is the starter"
+        assert any(one.heading in cell.source.splitlines() for cell in cells), f"{one.identifier}: no heading"
+        for text in (one.explanation, *one.hints, one.solution_code):
+            assert " ".join(text.split()) not in plain
 
 
-@pytest.mark.parametrize("number", SHEETS)
+@by_sheet
 def test_predictions_are_guessed_before_they_are_revealed(number):
     for one in sheets.predictions_of(SHEETS[number]):
         code = [cell.source for cell in notebook_of(one).cells if cell.cell_type == "code"]
@@ -172,35 +179,38 @@ def test_predictions_are_guessed_before_they_are_revealed(number):
         assert guessed[0] < revealed[0], one.identifier
 
 
-@by_identifier(PREDICTIONS)
-def test_a_predictions_remarks_can_be_met(one, monkeypatch):
-    assert one.remarks
-    for guess, text in one.remarks:
-        assert text.strip()
-        if one.options:
-            assert guess in one.options
-        told = []
-        monkeypatch.setattr(prediction, "display", lambda shown, told=told: told.append(shown.data))
-        fresh = dataclasses.replace(one)
-        fresh.guess(guess)
-        fresh.reveal("something that no one guesses")
-        assert text in told[-1]
+@by_sheet
+def test_a_predictions_remarks_can_be_met(number, monkeypatch):
+    told = []
+    monkeypatch.setattr(prediction, "display", lambda shown: told.append(shown.data))
+    for one in sheets.predictions_of(SHEETS[number]):
+        assert one.remarks, one.identifier
+        for guess, text in one.remarks:
+            assert text.strip(), one.identifier
+            if one.options:
+                assert guess in one.options, one.identifier
+            told.clear()
+            fresh = dataclasses.replace(one)
+            fresh.guess(guess)
+            fresh.reveal("something that no one guesses")
+            assert text in told[-1]
 
 
-@by_identifier(EXERCISES)
-def test_every_hint_is_reached_in_order_and_the_solution_is_shown(one, monkeypatch):
+@by_sheet
+def test_every_hint_is_reached_in_order_and_the_solution_is_shown(number, monkeypatch):
     told = []
     monkeypatch.setattr(exercise, "display", lambda shown: told.append(shown.data))
-    monkeypatch.setattr(one, "_shown", 0)
-    for number, hint in enumerate(one.hints, start=1):
+    for one in sheets.exercises_of(SHEETS[number]):
+        monkeypatch.setattr(one, "_shown", 0)
+        for place, hint in enumerate(one.hints, start=1):
+            one.hint()
+            assert hint in told[-1]
+            assert all(later not in told[-1] for later in one.hints[place:])
         one.hint()
-        assert hint in told[-1]
-        assert all(later not in told[-1] for later in one.hints[number:])
-    one.hint()
-    assert one.hints[-1] in told[-1]
-    one.solution()
-    assert f"```python\n{one.solution_code}\n```" in told[-1]
-    assert one.explanation in told[-1]
+        assert one.hints[-1] in told[-1]
+        one.solution()
+        assert f"```python\n{one.solution_code}\n```" in told[-1]
+        assert one.explanation in told[-1]
 
 
 # Mutants: the solution with one thing wrong. None may be called right.
@@ -338,8 +348,8 @@ def mutants_of_value(value):
                 yield type(value)([*value[:place], other, *value[place + 1 :]])
 
 
-@by_identifier(EXERCISES)
-@pytest.mark.thorough(keep=3)
+@by_exercise
+@pytest.mark.thorough(keep=3, dear=1)
 def test_no_mutant_of_the_solution_is_right(one):
     checker, function = economical(one), solution_of(one)
     if isinstance(checker, Value):

@@ -103,6 +103,7 @@ def test_a_wrong_matrix_is_drawn_beside_the_right_one_with_its_wrong_entries_cro
     assert crosses == [(0, 2), (1, 4)]
 
 
+@pytest.mark.dear
 def test_a_jacobian_of_three_axes_is_drawn_with_a_row_for_each_entry_of_its_target():
     expected = np.arange(24.0).reshape(2, 3, 4)
     wrong = expected.copy()
@@ -394,6 +395,7 @@ def endless_and_stubborn(x, upstream):
             continue
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("answer", [endless, endless_and_stubborn, lambda x, upstream: time.sleep(1000)])
 def test_an_answer_that_never_returns_is_stopped(answer):
     began = time.monotonic()
@@ -419,7 +421,7 @@ def test_a_stopped_answer_leaves_no_thread_that_computes():
         make(CUBE, seconds=0.2).judge(endless)
 
 
-@pytest.mark.thorough(keep=20)
+@pytest.mark.thorough(keep=20, dear=5)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -726,6 +728,7 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     assert not set(progress.FORMERLY) & known
 
 
+@pytest.mark.dear
 def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
     moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")}
     asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}

@@ -289,6 +289,7 @@ def test_a_train_step_is_handed_what_fit_hands_it(data):
 MIRRORED = read_text("explain_diagnose", "MIRRORED")
 
 
+@pytest.mark.dear
 def test_a_model_of_a_strategy_gets_no_note(fresh):
     assert fresh(MIRRORED) == "()\n"
 

@@ -120,7 +120,7 @@ def check_size(fig):
     assert 3 <= len(found["box"]) <= LIMIT + len(found["cause"])
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.programs("drawing")
 def test_programs_are_drawn_with_their_causes_and_nothing_overlaps(drawn, program):
     names = drawn(program)

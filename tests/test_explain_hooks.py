@@ -374,6 +374,7 @@ def test_keras_training_step_has_the_same_gradients():
     assert explain(tape, loss, model.trainable_variables)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in its thread", "in another thread"])
 def test_a_tape_that_is_dropped_without_leaving_releases_hooks_and_log(elsewhere):
     box, entered, dropped = [], threading.Event(), threading.Event()

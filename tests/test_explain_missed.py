@@ -59,6 +59,7 @@ def trained(optimizer):
     return "\n".join(said)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.SGD])
 def test_a_rate_that_is_too_large_is_told_by_the_loss_of_the_steps_own_batch(kind):
     said = trained(kind(1e3))

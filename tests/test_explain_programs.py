@@ -62,17 +62,19 @@ def check(cell, program, exists=True):
     return answer
 
 
+@pytest.mark.dear(keep=20)
 @pytest.mark.programs("missing")
 def test_why_a_gradient_is_none(cell, program):
     check(cell, program, exists=False)
 
 
+@pytest.mark.dear(keep=30)
 @pytest.mark.programs("values", "rivals")
 def test_why_a_gradient_is_bad_or_that_it_is_not(cell, program):
     check(cell, program)
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=8, dear=3)
 @pytest.mark.programs("unseen")
 def test_programs_of_somebody_else(cell, program):
     check(cell, program)
@@ -94,7 +96,7 @@ def mended(program, answer):
     return "\n".join(lines)
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=8, dear=4)
 @pytest.mark.programs("threads")
 def test_programs_after_public_threads(cell, program):
     """Cause and line are right, and a fix that is printed as one gives a finite gradient where it is written."""

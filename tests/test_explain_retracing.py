@@ -22,6 +22,7 @@ def doubler(**options):
     return tf.function(double, **options)
 
 
+@pytest.mark.dear(keep=8)
 @pytest.mark.programs("retracing", "threads_retracing")
 def test_names_what_was_planted(cell, program):
     with explain_retracing() if program.get("watched") else contextlib.nullcontext() as report:

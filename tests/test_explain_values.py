@@ -20,6 +20,7 @@ keras = tf.keras
 # The registry, and the fixes.
 
 
+@pytest.mark.dear(keep=12)
 @pytest.mark.parametrize("code", sorted(set(VALUES) - {"unexplained"}))
 def test_the_documented_example_of_a_mechanism_has_that_mechanism(code, cell):
     explanation = cell(VALUES[code].example, "y, x").answer
@@ -67,7 +68,7 @@ def function_of_x(source, names):
     return run
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=8, dear=4)
 @pytest.mark.parametrize("code", REWRITTEN)
 def test_the_fix_gives_a_finite_and_right_gradient(code, cell):
     source = VALUES[code].example
@@ -192,6 +193,7 @@ def test_an_answer_that_the_tape_contradicts_is_not_given(monkeypatch):
     assert not explanation.certain
 
 
+@pytest.mark.dear
 def test_explaining_compiled_functions_warns_of_no_retracing(caplog):
     x = tf.Variable([0.0, 1.0, 2.0])
 

@@ -2,6 +2,7 @@
 
 from tapelab.explain.ground.walks import cheapest, reachable
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def cost(graph, way):
     return tuple(sum(graph[link][i] for link in way) for i in range(2))
 
 
+@pytest.mark.dear
 @patient
 @given(GRAPHS, st.sets(NODES, min_size=1, max_size=2))
 def test_the_cheapest_way_is_as_cheap_as_any(graph, goals):

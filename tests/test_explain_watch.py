@@ -52,7 +52,7 @@ KINDS = {
 }
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_stops_at_the_bad_step_and_explains_it(kind):
     options, given = KINDS[kind]
@@ -90,6 +90,7 @@ def test_explains_with_the_weights_and_the_batch_of_that_step():
     assert np.isnan(model.trainable_variables[0]).all()  # what the step left is left
 
 
+@pytest.mark.dear
 def test_weights_that_turn_bad_a_step_before_the_loss():
     root = layers.Lambda(lambda v: tf.sqrt(tf.maximum(v, 0.0)))
     model = compiled(
@@ -281,7 +282,7 @@ def in_mixed_precision(make):
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("kind", POISON)
 def test_a_nan_in_the_input_is_found_in_its_step_row_and_feature(kind):
     make, given, options = POISON[kind]
@@ -375,6 +376,7 @@ def test_what_is_not_possible_is_refused():
         model.fit(X, Y, verbose=0, callbacks=[Watch()])
 
 
+@pytest.mark.dear
 def test_a_look_adds_a_sum_and_a_reading_for_each_weight_and_keeps_weights_and_batch_without_a_copy():
     """What `Watch` costs, in operations: the times of `ci/bench_explain.py` differ between machines."""
     model = relu()
@@ -416,6 +418,7 @@ class MadeInTheStep(tf.keras.Model):
         return self.last(tf.sqrt(tf.abs(x)) if x.shape[1] == 8 else x)
 
 
+@pytest.mark.dear
 def test_the_first_step_of_a_model_that_is_not_built():
     model = MadeInTheStep()
     model.compile("sgd", "mse", jit_compile=False)
@@ -427,6 +430,7 @@ def test_the_first_step_of_a_model_that_is_not_built():
     assert "x[3, 2] is infinite" in said
 
 
+@pytest.mark.dear
 def test_data_whose_end_is_not_known():
     rows = tf.data.Dataset.from_generator(
         lambda: ((X[i : i + 16], Y[i : i + 16]) for i in range(0, 64, 16)),

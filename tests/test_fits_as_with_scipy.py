@@ -35,7 +35,7 @@ def fitted(objective, y, start=START, **options):
     return levenberg_marquardt(objective, y, iterations=500, **options)
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=5, dear=2)
 @pytest.mark.parametrize("bounds", [WIDE, TIGHT, CORNER], ids=["wide", "tight", "corner"])
 @pytest.mark.parametrize(
     ("loss", "f_scale"), [("linear", 1.0), ("soft_l1", 0.01), ("soft_l1", 0.1), ("huber", 0.01), ("huber", 0.1)]
@@ -64,7 +64,7 @@ def test_scipy_finds_the_same_minimum(objective, outliers, loss, f_scale, bounds
     assert again.gradient_norm < 1e-4
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("absolute_sigma", [False, True])
 @pytest.mark.parametrize("sigma", [None, 0.3, SIGMA], ids=["none", "a number", "a vector"])
 def test_curve_fit_finds_the_same_errors(objective, sigma, absolute_sigma):
@@ -151,7 +151,7 @@ def test_no_standard_error_at_a_bound(objective):
     assert np.isnan(levenberg_marquardt(lambda: b - [0.0, 2.0], wrt=b, bounds=(1, 9)).standard_errors)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("damping", [1e-6, 1e3])
 @pytest.mark.parametrize("start", [[1.9, 0.0], [2.0, 2.0], [0.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
 def test_bounded_linear_problems_from_every_corner(start, damping):

@@ -52,6 +52,7 @@ def execute(channels, code):
     return "".join(written), shown
 
 
+@pytest.mark.dear
 def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does_with_random_numbers_of_its_own(forked_kernels):
     code = """
         import sys; imported = "tensorflow" in sys.modules
@@ -99,6 +100,7 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
         assert execute(third, code)[0].startswith("True 3 False False\n")
 
 
+@pytest.mark.dear
 def test_a_kernel_with_variables_of_its_own_imports_for_itself(light, monkeypatch, tmp_path):
     """Keras reads its backend while it is imported: the server's is not a kernel's with another one."""
     spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": ""}
@@ -155,7 +157,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=2)
 @pytest.mark.parametrize("way", ["forked", "anew"])
 @pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
 def test_no_process_survives(tmp_path, way, ending, wait_for, gone):
@@ -190,6 +192,7 @@ sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
 """
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("module", "line"),
     [

@@ -114,7 +114,7 @@ def changed(example):
     return x
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=8, dear=4)
 @pytest.mark.parametrize("name", APART_ALONG_THE_FIRST)
 def test_what_is_proved_apart_is_apart(name):
     f = APART_ALONG_THE_FIRST[name]

@@ -72,6 +72,7 @@ def test_only_the_global_limit_bounds_the_whole_length():
         assert limit < lengths["value"] <= 2 * limit
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("values", clipping.figure().ends(), ids=str)
 def test_it_is_drawn_at_both_ends_of_every_control(values):
     figure = clipping.figure().still(**values)

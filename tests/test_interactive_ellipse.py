@@ -4,6 +4,7 @@ from tapelab import gradcheck
 from tapelab.interactive import ellipse
 
 import numpy as np
+import pytest
 import scipy.optimize
 import scipy.stats
 
@@ -39,6 +40,7 @@ def test_fits_come_with_the_slower_decay_first_and_are_finite():
     assert (fits[:, 1] <= fits[:, 3]).all()
 
 
+@pytest.mark.dear
 def test_a_small_cloud_fills_the_ellipsoid_and_a_large_one_bends_out_while_its_widths_stay():
     for seed in range(3):
         assert 0.93 < _inside(0.002, seed=seed) < 0.97
@@ -57,6 +59,7 @@ def test_the_own_axes_make_the_ellipsoid_a_ball():
     assert np.mean(bent[np.abs(bent[:, 0]) > 1.5, 3]) > np.mean(bent[np.abs(bent[:, 0]) < 0.5, 3]) + 1  # a banana
 
 
+@pytest.mark.dear
 def test_the_title_counts_and_every_end_is_drawn():
     shown = ellipse.figure()
     for values in shown.ends():

@@ -13,6 +13,7 @@ def each(modules):
     return pytest.mark.parametrize("module", modules, ids=lambda module: module.__name__.rpartition(".")[2])
 
 
+@pytest.mark.dear(keep=1)
 @each(MODULES)
 def test_at_every_end_what_has_axes_is_labelled(module):
     shown = module.figure()
@@ -23,6 +24,7 @@ def test_at_every_end_what_has_axes_is_labelled(module):
         assert module is edge or all(ax.get_xlabel() for ax in axes)  # its panels share the axis of the lowest one
 
 
+@pytest.mark.dear(keep=2)
 @each(MODULES)
 def test_each_control_redraws_at_its_ends_and_an_error_while_drawing_reaches_the_caller(module, monkeypatch):
     one, drawn, shown = module.figure(), [], []

@@ -52,6 +52,7 @@ def test_it_starts_where_passes_and_memory_disagree():
     assert modes.winner(*(modes.held_bytes(mode, inputs, outputs, start["layers"]) for mode in both)) == "forward"
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("values", FIGURE.ends(), ids=str)
 def test_it_is_drawn_at_both_ends_of_every_slider(values):
     plane, counts, memory = FIGURE.still(**values).axes

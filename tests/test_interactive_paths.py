@@ -15,6 +15,7 @@ def terms(x):
     return {"f": 2 * x * np.cos(x), "g": -(x**2) * np.sin(x), "h": 1.0}
 
 
+@pytest.mark.dear(keep=12)
 @pytest.mark.parametrize("cut", paths.CUTS.values())
 @pytest.mark.parametrize("x", POINTS)
 def test_the_gradient_is_the_sum_over_the_open_paths(x, cut):
@@ -26,6 +27,7 @@ def test_the_gradient_is_the_sum_over_the_open_paths(x, cut):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.dear(keep=12)
 @pytest.mark.parametrize("cut", paths.CUTS.values())
 @pytest.mark.parametrize("x", POINTS)
 def test_the_gradient_is_the_derivative_of_what_is_left_when_the_cut_is_held(x, cut):

@@ -43,6 +43,7 @@ def verdicts(records, tmp_path):
     return [record["verdict"] for record in records(tmp_path / "out").values()]
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("module", ["tapelab.collection.cli", "tapelab.collection.running.batch"])
 def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path, number, module):
@@ -55,6 +56,7 @@ def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path,
     assert json.loads((tmp_path / "out" / "report.json").read_text())["signal"] == number.name
 
 
+@pytest.mark.dear
 def test_a_signal_when_all_is_done_changes_nothing(begin, records, tmp_path):
     first = FAKE + AFTER_THE_PAGE.format(number=int(signal.SIGINT))
     process = begin("00", "02", "--no-fork", first=first)
@@ -64,6 +66,7 @@ def test_a_signal_when_all_is_done_changes_nothing(begin, records, tmp_path):
     assert verdicts(records, tmp_path) == ["ran", "ran"]
 
 
+@pytest.mark.dear
 def test_what_is_recorded_does_not_depend_on_who_reads_the_output(begin, records, tmp_path):
     process = begin("00", "02", "--no-fork")
     process.stdout.close()
@@ -73,6 +76,7 @@ def test_what_is_recorded_does_not_depend_on_who_reads_the_output(begin, records
     process.stderr.close()
 
 
+@pytest.mark.dear
 def test_a_terminal_that_is_closed_ends_the_batch_with_a_report(begin, records, tmp_path, wait_for):
     ours, theirs = pty.openpty()
 
@@ -99,6 +103,7 @@ def test_the_report_is_written_even_if_the_batch_itself_fails(tmp_path, collecti
     assert verdicts(records, tmp_path) == ["interrupted"] * 3
 
 
+@pytest.mark.dear
 def test_a_command_that_is_killed_leaves_what_a_report_needs(begin, records, tmp_path, wait_for):
     process = begin("--no-fork", first=FAKE + "from tapelab.collection.running import batch; batch.REPORT_SECONDS = 0")
     wait_for(lambda: (tmp_path / "started").exists() or process.poll() is not None)

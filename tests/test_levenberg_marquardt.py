@@ -44,7 +44,7 @@ LINE = np.array([0.3, -1.1, 0.8])
 NOISE = np.array([1.0, -2.0, 0.5, 1.5, -1.0, 0.0, 2.0, -1.5, 0.25]) / 10
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize(
     ("name", "start"),
     [*[(name, start) for name in ("Misra1a", "MGH09", "Thurber") for start in (0, 1)], ("BoxBOD", 1), ("MGH10", 1)],
@@ -164,6 +164,7 @@ def test_a_linear_problem_in_a_nested_structure():
     np.testing.assert_allclose(parameters["b"], expected[1:], rtol=1e-7)
 
 
+@pytest.mark.dear
 def test_units_do_not_matter():
     """A parameter counted in other units takes the same path."""
     problem, x, y = regression("Misra1a")
@@ -259,6 +260,7 @@ def unrolled(w, kept):
     return tf.reduce_sum((states.stack() - kept) ** 2)
 
 
+@pytest.mark.dear
 def test_lbfgs_minimises_through_a_loop_that_xla_compiles():
     """TensorFlow's tape does not get at what such a loop keeps; compiled as a whole, it does."""
     w, kept = tf.Variable(np.full(6, 0.3)), np.linspace(0.2, 0.7, 6)
@@ -312,6 +314,7 @@ def test_lbfgs_in_float32():
     np.testing.assert_allclose(x, 1, atol=1e-3)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(("method", "of"), [(levenberg_marquardt, rosenbrock_residuals), (lbfgs, rosenbrock)])
 def test_a_bar_shows_the_progress_where_a_person_watches(method, of, monkeypatch):
     totals = []
@@ -348,7 +351,7 @@ PLACES = {
 }
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", PLACES)
 def test_what_the_jacobian_tells_of_the_end(name):
     f, start, rank, smallest, sentence = PLACES[name]

@@ -55,6 +55,7 @@ def all_said():
     return {name: said_by(program) for programs in PROGRAMS.values() for name, program in programs.items()}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("message", "program"),
     [

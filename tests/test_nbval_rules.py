@@ -17,7 +17,7 @@ SETTINGS = "from tapelab.collection import forkserver\nforkserver.KERNELS = {!r}
 LIGHT, THREAD = ("wave", "ipykernel.kernelapp"), ("a_thread",)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize(
     ("modules", "workers", "options"),
     [(LIGHT, 1, []), (LIGHT, 2, ["-n", "2", "--dist", "loadscope"]), (THREAD, 1, ["-n", "1"])],

@@ -19,7 +19,7 @@ BREAKAGES = tomllib.loads(Path(__file__).with_name("breakages.toml").read_text("
 TAUGHT_IN = [(name, notebook) for name, breakage in BREAKAGES.items() for notebook in breakage["taught_in"]]
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize(("breakage", "name"), TAUGHT_IN, ids=lambda value: value.replace(" ", "-"))
 def test_the_notebook_that_teaches_it_notices(breakage, name, forked_kernels):
     nb = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)

@@ -84,6 +84,7 @@ def command(tmp_path, monkeypatch):
     return invoke
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize(("nb", "options"), RUNS.values(), ids=RUNS)
 def test_what_is_run_is_reported_and_can_be_resumed(tmp_path, command, nb, options):
     written(tmp_path / "notebooks", nb)

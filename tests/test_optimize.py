@@ -71,6 +71,7 @@ def test_conjugate_gradients_stop_at_negative_curvature_and_descend(gradient, pr
     assert np.dot(direction, gradient) < 0
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_a_quadratic_takes_one_undamped_step(method):
     x = tf.Variable(np.zeros(3))
@@ -83,6 +84,7 @@ def test_a_quadratic_takes_one_undamped_step(method):
     assert report.value == pytest.approx(float(quadratic(x)))
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_rosenbrock_from_a_point_of_negative_curvature(method):
     x = tf.Variable([0.0, 1.0], dtype=tf.float64)  # the Hessian there has eigenvalues -398 and 200
@@ -106,6 +108,7 @@ def uphill(x):
     return 1.0 * x, lambda upstream: -upstream
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize(
     ("method", "f"),
     [
@@ -138,7 +141,7 @@ def rosenbrock_residuals(x):
     return lambda: tf.stack([1 - x[0], 10 * (x[1] - x[0] ** 2)])
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
 @pytest.mark.parametrize(
     ("method", "module", "of"),
@@ -205,7 +208,7 @@ def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
 METHODS = (newton, newton_cg, lbfgs, levenberg_marquardt)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_held_objective_is_compiled_once(method):
     calls, w, squares = [], [tf.Variable(np.zeros(2))], method is levenberg_marquardt
@@ -229,6 +232,7 @@ def test_a_held_objective_is_compiled_once(method):
     assert calls.count(False) > traces[0]
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("method", METHODS)
 def test_how_it_was_compiled_is_told(method):
     w = tf.Variable(np.zeros(2))
@@ -333,7 +337,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.thorough(keep=5)
+@pytest.mark.thorough(keep=5, dear=1)
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_what_a_point_of_small_gradient_is(method, name):
@@ -348,7 +352,7 @@ def test_what_a_point_of_small_gradient_is(method, name):
     assert str(report).endswith(report.stands)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_one_downward_direction_among_a_hundred(method):
     """Products alone prove a saddle where they find one; they prove no minimum where they do not see all directions."""
@@ -377,7 +381,7 @@ def without_a_second_derivative(x):
     return f(tf.identity(x))
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=4, dear=1)
 @pytest.mark.parametrize(
     "f",
     [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
@@ -406,7 +410,7 @@ def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
     assert "the Hessian raises ValueError: hvp(" in str(report)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
 def test_where_the_gradient_is_not_small_nothing_is_computed(method):
     x = tf.Variable([-1.2, 1.0], dtype=tf.float64)

@@ -26,6 +26,8 @@ ALONE = read_text("package", "ALONE")
 
 PLAIN = read_text("package", "PLAIN")
 
+pytestmark = pytest.mark.dear  # all of them: the wheel takes long to build
+
 
 @pytest.fixture(scope="module")
 def built(once):

@@ -36,6 +36,7 @@ def test_tensorflows_start_up_log_is_not_the_first_that_a_reader_sees():
 
 
 # Once each: the README shows two blocks of the pages.
+@pytest.mark.dear(keep=3)
 @pytest.mark.parametrize(("code", "expected"), dict.fromkeys((code, expected) for _, code, expected in BLOCKS))
 def test_it_runs_and_prints_what_it_says(fresh, code, expected):
     assert fresh(code, name="program.py") == expected
@@ -66,6 +67,7 @@ def test_a_notebooks_number_or_name_links_to_that_notebook():
     assert seen > 20
 
 
+@pytest.mark.dear
 def test_the_shapes_in_its_comments_are_right(fresh):
     (code,) = {code for _, code, _ in BLOCKS if "# shape (" in code}
     assert "shape (102, 102)" in code

@@ -23,6 +23,7 @@ def names_of(table):
     return names
 
 
+@pytest.mark.dear(keep=100)
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[row["program"].strip().splitlines()[-1] for _, row in ROWS])
 def test_what_is_refused_is_told(table, row):
     ((error, told),) = [(key, told) for key, told in row.items() if key != "program"]

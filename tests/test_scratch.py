@@ -40,7 +40,7 @@ def test_the_usual_folder_serves_up_to_the_last_byte(monkeypatch):
                     assert (folder.parent == place) == (length == room)
 
 
-def test_a_run_succeeds_and_leaves_nothing_behind(long, tmp_path, make_collection, run_batch, printed):
+def test_a_run_succeeds_and_leaves_nothing_behind(long, tmp_path, make_collection, run_batch, printed, light_kernels):
     collection = make_collection(
         tmp_path / "notebooks", {"00_one": ["seed = 0", "import os; print(os.environ['TMPDIR'])"]}
     )

@@ -71,13 +71,14 @@ def run_to_the_end(fork, tmp_path, wait_for, monkeypatch):
     return run
 
 
+@pytest.mark.dear
 def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for, gone):
     outcome, pids = run_to_the_end(["seed = 0", STARTS], None)
     assert outcome.problem is None
     wait_for(lambda: all(gone(pid) for pid in pids), 30)
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("ending", [kill_the_kernel, kill_papermill, kill_papermills_guard])
 def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending, fork, gone):
     outcome, pids = run_to_the_end(["seed = 0", STARTS + BUSY], ending)
@@ -98,6 +99,7 @@ def is_alone(folder, place, *others):
     return is_busy and all((folder / "out" / f"{name}.ipynb").exists() for name in others)
 
 
+@pytest.mark.dear(keep=1)
 @pytest.mark.parametrize("names", [("01_busy",), ("00_quick", "01_busy")], ids=["one plain", "several forked"])
 def test_a_command_that_is_killed_leaves_no_process_and_no_folder(
     tmp_path, make_collection, command_line, wait_for, names, gone

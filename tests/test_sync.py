@@ -151,6 +151,7 @@ def test_a_failing_notebook_is_reported_and_left_as_it_was(small, second):
     assert (small.ipynb(second).read_bytes(), small.text(second).read_bytes()) == before
 
 
+@pytest.mark.dear
 def test_a_page_that_fails_before_it_has_outputs_is_told_by_its_own_error(small, second, recording, tmp_path):
     """The teachers' page, which tells the outputs, comes after it, and fails for want of them."""
     plan = "### 00\n| 50 | Opening | Look. |\n"
@@ -176,6 +177,7 @@ def test_a_page_around_the_notebooks_that_cannot_be_made_does_not_hide_their_err
     assert list(failures) == ["01_second", "README.md", teachers.PAGE]
 
 
+@pytest.mark.dear
 def test_what_is_written_while_the_cells_run_is_not_overwritten(small, second):
     writes = f"from pathlib import Path\n\nPath('{second.name}.py').write_text('# %%\\nmine = 1\\n')"
     small.text(second).write_text(SOURCE.replace("print(math.pi > seed)", writes))

@@ -61,7 +61,9 @@ def site(once):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    return {path.relative_to(site).as_posix(): _Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    moved = {site / "notebooks" / f"{name}.html" for n in CATALOGUE.notebooks for name in n.formerly}
+    found = set(site.rglob("*.html")) - moved
+    return {path.relative_to(site).as_posix(): _Page(path.read_text("utf-8")) for path in found}
 
 
 def test_there_is_a_page_for_each_notebook_and_package(pages):
@@ -88,6 +90,15 @@ def test_links_within_it_lead_somewhere(site, pages):
             assert target.exists(), f"{name}: {link}"
             if anchor and target.suffix == ".html":
                 assert unquote(anchor) in pages[target.resolve().relative_to(site).as_posix()].ids, f"{name}: {link}"
+
+
+def test_an_address_that_a_notebook_had_leads_to_it(site):
+    for notebook in CATALOGUE.notebooks:
+        for name in notebook.formerly:
+            text = (site / "notebooks" / f"{name}.html").read_text("utf-8")
+            (address,) = re.findall(r'http-equiv="refresh" content="0; url=([^"]+)"', text)
+            assert _Page(text).links == [address] == [f"{notebook.name}.html"]
+            assert (site / "notebooks" / address).is_file()
 
 
 def test_each_page_says_what_it_is_and_shows_a_picture_where_it_is_linked(site, pages):
@@ -162,7 +173,8 @@ def test_what_opens_in_colab_is_on_the_branch_that_is_published(pages, tmp_path)
     start = f"https://colab.research.google.com/github/{CATALOGUE.repository}/blob/{copies.colab_branch(CATALOGUE)}/"
     published = {start + path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("notebooks/*")}
     linked = {name: {link for link in page.links if "//colab." in link} for name, page in pages.items()}
-    assert set().union(*linked.values()) == published
+    former = {f"{start}notebooks/{name}.ipynb" for n in CATALOGUE.notebooks for name in n.formerly}
+    assert set().union(*linked.values()) == published - former
     for notebook in CATALOGUE.notebooks:
         assert f"{start}notebooks/{notebook.name}.ipynb" in linked[f"notebooks/{notebook.name}.html"]
 

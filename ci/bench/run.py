@@ -10,7 +10,10 @@ Where others use the cores, before the start or while recipes are timed, the fig
 results-busy.json, and results.json stays as it was. Prints the goals, the figures, and whether they are met; writes
 build/bench/results.json and ratios.png. Ctrl-C keeps what was measured. The exit status is 1 if results disagreed.
 
+Last, what decides speed in tapelab is measured again, the constants of `tapelab.derivatives.costs`: constants.py.
+
     run.py [--rounds 5] [--seconds 0.3] [--limit 90] [--only TEXT]
+    run.py --constants     measure the constants alone; --only takes a part of their names
     run.py --page          put the table of the last results.json into the site's page, and why goals are missed into
                            the bench's; nothing is timed
 """
@@ -166,6 +169,29 @@ def colours():
     return json.loads(run.stdout)
 
 
+def constants(only, found):
+    """Measure again the constants that decide speed, whose name contains a text, in a process of its own.
+
+    What is found of each is put into a dictionary: as far as it came, if that fails.
+    """
+    command = [sys.executable, HERE / "constants.py", "--only", only]
+    with subprocess.Popen(command, env=environment(), text=True, stdout=subprocess.PIPE) as process:
+        for line in process.stdout:
+            measured = json.loads(line)
+            name = measured.pop("constant")
+            found[name] = measured
+            print(
+                "\n".join([constant_told(name, measured), *[f"    {case}" for case in measured["cases"]]]), flush=True
+            )
+    if process.returncode:
+        print("Not all constants were measured: see above.", flush=True)
+
+
+def constant_told(name, measured):
+    verdict = "holds" if measured["holds"] else "WOULD BE ANOTHER HERE"
+    return f"{name} = {measured['now']}: {verdict} ({measured['told']})"
+
+
 def allocator():
     """Return what TensorFlow's allocator does with memory that was freed. A new process."""
     try:
@@ -230,6 +256,10 @@ def show(report):
     for pattern, count in report["colours"].items():
         print(f"colours, {pattern}: tapelab {count['tapelab']}, asdex {count['asdex']}")
     print(f"\n{goals.plain(report)}")
+    others = [constant_told(*measured) for measured in report["constants"].items() if not measured[1]["holds"]]
+    if report["constants"]:
+        print(f"\nOf {len(report['constants'])} constants, {len(report['constants']) - len(others)} hold here.")
+    print("\n".join(others))
     for why in report["busy"]:
         print(f"\nThe machine was busy: {why}. The figures are not worth keeping; results.json stays as it was.")
 
@@ -239,7 +269,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for one recipe's turn in a round")
     parser.add_argument("--limit", type=float, default=90, help="seconds that a recipe's first call may take")
-    parser.add_argument("--only", default="", help="only the works whose name contains this")
+    parser.add_argument("--only", default="", help="only the works and constants whose name contains this")
+    parser.add_argument("--constants", action="store_true", help="the constants of tapelab.derivatives.costs alone")
     parser.add_argument("--page", action="store_true", help="put the last results into the pages, and time nothing")
     options = parser.parse_args()
     if options.page:
@@ -250,10 +281,13 @@ def main():
     began, before, others = time.monotonic(), machine(), busy.watch()
     for why in busy.reasons(others, None):
         print(f"The machine is busy: {why}. Going on; the figures will go to results-busy.json.", flush=True)
+    if options.constants:
+        constants(options.only, {})
+        return
     agreement = battery()
     frameworks = [Framework(name, options.limit) for name in FRAMEWORKS]
     versions = [framework.version for framework in frameworks]
-    results, memories, counts = [], [], {}
+    results, memories, counts, measured = [], [], {}, {}
     try:
         for index, work in enumerate(works.WORKS):
             if options.only in work.name:
@@ -264,6 +298,7 @@ def main():
                 memories.append(memory(work))
         if options.only in "colours":
             counts = colours()
+        constants(options.only, measured)
     except KeyboardInterrupt:
         print("\nInterrupted. What was measured until now:")
     for framework in frameworks:
@@ -282,6 +317,7 @@ def main():
         "results": results,
         "memory": memories,
         "colours": counts,
+        "constants": measured,
     }
     report["goals"] = [
         {"work": goal.work, "figure": goal.figure, "goal": goal.limit, "measured": figure, "verdict": verdict}

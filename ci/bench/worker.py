@@ -123,4 +123,5 @@ def main():
         print(json.dumps(said), file=answers, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -44,6 +44,7 @@ class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: the file's name without its ending.
         part: the heading it stands under.
+        formerly: names under which it was published before. What leads to them leads to it.
     """
 
     name: Name
@@ -52,6 +53,7 @@ class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: Line = ""
     prerequisites: tuple[Line, ...] = ()
     covers: tuple[Cover, ...] = ()
+    formerly: tuple[Name, ...] = ()
 
     @property
     def number(self) -> str:
@@ -156,18 +158,19 @@ def load(folder: str | Path) -> Catalogue:
 
 def _check_names(path: Path, notebooks: Iterable[Notebook]) -> None:
     """Raise unless each name fits a file, belongs to one notebook, and is required by later ones only."""
-    seen = {}
+    seen, present = {}, []
     for notebook in notebooks:
-        name = notebook.name
-        if len(name.encode()) > LONGEST_NAME:
-            raise CatalogueError(f"{path}: the name {name} is longer than {LONGEST_NAME} bytes")
+        for name in (notebook.name, *notebook.formerly):
+            if len(name.encode()) > LONGEST_NAME:
+                raise CatalogueError(f"{path}: the name {name} is longer than {LONGEST_NAME} bytes")
+            # Where capitals do not count in file names, one would overwrite the other.
+            if other := seen.get(name.casefold()):
+                raise CatalogueError(f"{path}: two notebooks have one name, {name}, or {other} in other letters")
+            seen[name.casefold()] = name
         for earlier in notebook.prerequisites:
-            if earlier not in seen.values():
-                raise CatalogueError(f"{path}: {name} requires {earlier!r}, which is not an earlier notebook")
-        # Where capitals do not count in file names, one would overwrite the other.
-        if other := seen.get(name.casefold()):
-            raise CatalogueError(f"{path}: two notebooks have one name, {name}, or {other} in other letters")
-        seen[name.casefold()] = name
+            if earlier not in present:
+                raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")
+        present.append(notebook.name)
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:

@@ -146,6 +146,8 @@ def site(output: Path, folder: Path) -> None:
 _CHANGED = {
     "renewed": "renewed, since its original has changed and you had not edited it",
     "kept": "left as you edited it; the new version lies beside it, {0.name}",
+    "moved": "the notebook has another name, and so has your copy, {0.name}",
+    "left": "the notebook is now {0.stem}; your copy of the old name stays",
 }
 
 
@@ -263,8 +265,6 @@ def report(output: str) -> None:
         reports.show(_console(), reports.renew(storage), storage)
     except FileNotFoundError:
         raise click.ClickException(f"there is no {records.JSON} in {output}; 'tapelab run' writes it") from None
-    except click.ClickException:  # a StorageError is an OSError, too
-        raise
     except OSError as error:
         raise click.ClickException(f"cannot write the report to {output}: {error.strerror or error}") from error
 

@@ -56,10 +56,13 @@ class Note:
 
 @dataclass(frozen=True)
 class Change:
-    """What was done: a copy was made, was renewed, or was kept and the new version written to `path`."""
+    """What was done: a copy was made, was renewed, was kept and the new version written to `path`, or has moved to it.
+
+    A copy moves when its notebook gets another name. Where both names have a copy, the old one stays ("left").
+    """
 
     name: str
-    kind: Literal["made", "renewed", "kept"]
+    kind: Literal["made", "renewed", "kept", "moved", "left"]
     path: Path
 
 
@@ -122,6 +125,9 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
             if cell.cell_type == "markdown":
                 cell.source = _LINK.sub(lambda found: f"]({addresses.get(found[1], found[1])}", cell.source)
         copies[f"{notebook.name}.ipynb"] = _bytes(nb)
+        way = f"This notebook is now [{notebook.number} {notebook.title}]({colab_url(catalogue, notebook)})."
+        moved = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(way, id="moved")])
+        copies |= {f"{name}.ipynb": _bytes(moved) for name in notebook.formerly}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -161,6 +167,7 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
         if not (folder / ".gitignore").exists():
             write_whole(folder / ".gitignore", b"*\n")  # wherever it lies, git leaves it alone
         notes, changes = _read_notes(folder), []
+        changes += [change for notebook in catalogue.notebooks for change in _move(folder, notebook, notes)]
         for name, nb in originals.items():
             notes[name], change = _refresh(folder, name, nb, notes.get(name))
             changes.append(change)
@@ -168,6 +175,24 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     except OSError as error:
         raise CopyError(f"cannot write to {folder}: {error.strerror}") from error
     return [change for change in changes if change is not None]
+
+
+def _move(folder: Path, notebook: Notebook, notes: dict[str, Note]) -> Iterator[Change]:
+    """Give the copies of a notebook that had another name the present one, with their notes. Yields each change."""
+    path = folder / f"{notebook.name}.ipynb"
+    for name in notebook.formerly:
+        old = folder / f"{name}.ipynb"
+        if not old.exists():
+            continue
+        if path.exists():
+            if name in notes:  # it is told once
+                del notes[name]
+                yield Change(name, "left", path)
+            continue
+        old.rename(path)
+        if name in notes:
+            notes[notebook.name] = notes.pop(name)
+        yield Change(name, "moved", path)
 
 
 def _refresh(folder: Path, name: str, nb: nbformat.NotebookNode, note: Note | None) -> tuple[Note, Change | None]:

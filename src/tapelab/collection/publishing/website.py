@@ -28,6 +28,7 @@ import nbformat
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
 AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
+MOVED = "moved"  # what stands at the addresses that notebooks had; Sphinx copies it as it is
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
@@ -121,18 +122,21 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         text = re.sub(r"\]\(\.\./(notebooks/\w+\.ipynb)", r"](\1", page.read_text(encoding="utf-8"))
         text = re.sub(r"<!-- ([A-Z]+) -->", lambda found: generated[found[1]](), text)
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
-    for folder in ("notebooks", COPIES, "api"):
+    for folder in ("notebooks", COPIES, "api", f"{MOVED}/notebooks"):
         (target / folder).mkdir(parents=True)
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
         nbformat.write(_page(catalogue, notebook, deepcopy(nb)), target / "notebooks" / f"{notebook.name}.ipynb")
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
+        for name in notebook.formerly:
+            page = target / MOVED / "notebooks" / f"{name}.html"
+            page.write_text(rendered("moved.html", notebook=notebook), encoding="utf-8")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
     _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
     index, packages = target / "index.md", [f"tapelab.{name} <api/{name}>" for name in _API]
     pages = [(part, [f"{n.number} {n.title} <notebooks/{n.name}>" for n in group]) for part, group in catalogue.parts()]
-    contents = rendered("contents.md", parts=pages, packages=packages, audited=(target / "audit").is_dir())
+    contents = rendered("contents.md", parts=pages, packages=packages)
     index.write_text(index.read_text(encoding="utf-8") + f"{contents}\n", encoding="utf-8")
 
 
@@ -143,10 +147,9 @@ def _copy_audit(folder: Path, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(page, copy)
     faults = target / "upstream" / "README.md"
-    if faults.exists():
-        names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
-        contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
-        faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
+    names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
+    contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
+    faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:

@@ -12,7 +12,7 @@ import filelock
 LOCK = ".lock"
 
 
-class StorageError(click.ClickException, OSError):
+class StorageError(click.ClickException):
     """The place cannot be used. The message names it and says why."""
 
 

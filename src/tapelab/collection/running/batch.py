@@ -24,9 +24,7 @@ import nbformat
 from rich.console import Console
 
 TICK_SECONDS = 0.25
-INTERRUPTED = "the batch was interrupted before this run started"
 LONGEST_VALUE = 1000  # characters of a parameter's value in a record
-LONGEST_REASON = 200  # characters of why something could not be stored: where it is instead follows
 REPORT_SECONDS = 5  # between two writings of report.json while the batch runs
 
 
@@ -39,9 +37,9 @@ class Settings:
     resume: bool = False
 
 
-def _inputs(catalogue: Catalogue, run: Run) -> tuple[str, str]:
+def _inputs(catalogue: Catalogue, name: str) -> tuple[str, str]:
     """A notebook's text, and the part of it that decides what happens: its cells' sources and tags."""
-    text = catalogue.ipynb(catalogue.by_name(run.notebook)).read_text(encoding="utf-8")
+    text = catalogue.ipynb(catalogue.by_name(name)).read_text(encoding="utf-8")
     # A tag may let a cell raise an exception, or skip it.
     cells = [
         [cell.cell_type, cell.source, sorted(cell.metadata.get("tags", []))]
@@ -136,9 +134,8 @@ class Batch:
         settings, console = self._settings, self._console
         surroundings = self._executor.environment(settings.kernel)
         digest = environment.digest(surroundings)
-        inputs = dict.fromkeys({run.notebook for run in self._runs.values()})
-        for run in self._runs.values():
-            inputs[run.notebook] = inputs[run.notebook] or _inputs(self._catalogue, run)
+        notebooks = {run.notebook for run in self._runs.values()}
+        inputs = {name: _inputs(self._catalogue, name) for name in notebooks}
         self._prints = {
             name: _fingerprint(inputs[run.notebook][1], run, settings.kernel, digest)
             for name, run in self._runs.items()
@@ -215,8 +212,9 @@ class Batch:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._take(events.get_nowait(), waiting, shown)
+        left = records.Problem("interrupted", trouble or single_run.NOT_BEGUN)
         for name in sorted(waiting):
-            self._finish(single_run.Outcome(name, records.Problem("interrupted", trouble or INTERRUPTED)), shown)
+            self._finish(single_run.Outcome(name, left), shown)
         return None if trouble else signals.received
 
     def _take(self, event: tuple[Any, ...], waiting: set[str], shown: View) -> None:
@@ -243,8 +241,8 @@ class Batch:
             else:
                 self._storage.remove(f"{name}.log")
         except OSError as error:
-            why = texts.one_line(error.strerror or str(error), LONGEST_REASON)
-            outcome.problem = records.Problem("not stored", f"cannot store it in {self._storage}: {why}")
+            why = f"cannot store it in {self._storage}: {error.strerror or error}"
+            outcome.problem = records.Problem("not stored", why)
             outcome.notebook = None
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])
         shown.done(self._records[name])

@@ -165,10 +165,7 @@ class Cluster:
         Raises:
             LookupError: if there is no such kernel, the workers differ, or one lacks a variable that is to be passed.
         """
-        lacking = self._client.run(variables.missing, self._passed) if self._passed else {}
-        for address, unset in lacking.items():
-            if unset:
-                raise ClusterError(f"--pass-env {unset[0]}: the worker {address} has no such variable")
+        self._client.run(variables.check, self._passed)
         found = self._client.run(environment.of_kernel, kernel)
         groups = {}
         for address, described in found.items():

@@ -19,6 +19,7 @@ import nbformat
 
 LONGEST_TEXT = 20_000  # characters of a cell or a traceback that a report shows
 LONGEST_LOG = 1_000_000  # bytes of a log that are kept, the last ones
+NOT_BEGUN = "the batch was interrupted before this run started"
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _watch(
     place = job.folder if Path(job.folder).is_dir() else str(scratch)
     child = children.start(scratch, {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place})
     if child is None:
-        return Problem("interrupted", "the batch was interrupted before this run started"), None
+        return Problem("interrupted", NOT_BEGUN), None
     began, expired = time.monotonic(), threading.Event()
 
     def expire() -> None:
@@ -171,7 +172,7 @@ def _watch(
     timer = threading.Timer(job.timeout, expire)
     timer.start()
     try:
-        cell, ended, executed = _listen(child.connection, began, outcome.phases, children.say, on_cell)
+        cell, ended, executed = _listen(child.connection, outcome.phases, children.say, on_cell)
         child.process.join()
     finally:
         timer.cancel()
@@ -196,17 +197,12 @@ def _problem(
 
 
 def _listen(
-    connection: Connection,
-    since: float,
-    phases: dict[str, float],
-    say: Callable[[str], None],
-    on_cell: Callable[[int, int], None],
+    connection: Connection, phases: dict[str, float], say: Callable[[str], None], on_cell: Callable[[int, int], None]
 ) -> tuple[int | None, list, str | None]:
     """Follow a process by its events, until it sends no more.
 
     Args:
         connection: takes events, as `child` sends them.
-        since: the time at which the process began, as `time.monotonic` gives it.
         phases: `Outcome.phases`, which this fills in.
         say: called with a line if the kernel is not forked that was to be.
         on_cell: as for `run`.
@@ -215,7 +211,7 @@ def _listen(
         The number of the last code cell that started, or None; a list with what `child` said in the end, None or what
         went wrong, which is empty if it was cut short; and the text of what was executed, or None.
     """
-    cell, cells, ended, executed = None, 0, [], None
+    cell, cells, ended, executed, since = None, 0, [], None, time.monotonic()
     with contextlib.suppress(EOFError, OSError):
         while True:
             event, value = connection.recv()

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tapelab.collection import texts
@@ -36,7 +36,7 @@ class Run:
 
     name: str
     notebook: str
-    parameters: dict = field(hash=False)
+    parameters: dict[str, object]
 
 
 def parameters_of(path: Path) -> dict[str, object]:

@@ -5,6 +5,7 @@ A notebook could print any variable, and outputs are shared. Names of variables 
 """
 
 import os
+import platform
 import re
 import tomllib
 from collections.abc import Iterable
@@ -28,13 +29,9 @@ def check(passed: Iterable[str]) -> None:
     Raises:
         UnsetVariableError: if one of them does not exist.
     """
-    if unset := missing(passed):
-        raise UnsetVariableError(f"--pass-env {unset[0]}: there is no such variable in the environment")
-
-
-def missing(passed: Iterable[str]) -> list[str]:
-    """The names, among those to be passed, of variables that this process does not have."""
-    return [name for name in passed if name not in os.environ]
+    for name in passed:
+        if name not in os.environ:
+            raise UnsetVariableError(f"--pass-env {name}: there is no such variable on {platform.node()}")
 
 
 def cores() -> int:
