@@ -276,7 +276,7 @@ def _pulled(use: Use, met: tf.Tensor | None, cotangents: tf.Tensor, size: int) -
     lead = cotangents.shape[:-1]
     if use.kind == SUM:
         found = cotangents if met is None else cotangents * met
-        return without_broadcast(use, found, lead)
+        return without_broadcast(use, found, found.shape[:-1])
     left = _rows(use, met)
     right = tf.reshape(cotangents, [*lead, -1, units_of(use)])
     if use.kind == SWAPPED:
