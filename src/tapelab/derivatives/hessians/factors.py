@@ -273,12 +273,11 @@ def _rows(use: Use, flat: tf.Tensor) -> tf.Tensor:
 
 def _pulled(use: Use, met: tf.Tensor | None, cotangents: tf.Tensor, size: int) -> tf.Tensor:
     """Return what cotangents (..., batch, units) give a source in each example: (..., batch, elements)."""
-    lead = cotangents.shape[:-1]
     if use.kind == SUM:
         found = cotangents if met is None else cotangents * met
-        return without_broadcast(use, found, lead)
+        return without_broadcast(use, found, found.shape[:-1])
     left = _rows(use, met)
-    right = tf.reshape(cotangents, [*lead, -1, units_of(use)])
+    right = tf.reshape(cotangents, [*cotangents.shape[:-1], -1, units_of(use)])
     if use.kind == SWAPPED:
         left, right = right, left
     if size == units_of(use):  # one position
