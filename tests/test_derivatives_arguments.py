@@ -23,6 +23,7 @@ from tapelab.derivatives import (
     laplacian,
     pack,
     set_memory_limit,
+    sparse_jacobian,
     unpack,
     value_and_gradient,
     vjp,
@@ -346,16 +347,35 @@ def test_a_hessians_rows_are_computed_so_many_at_once_that_they_stay_in_the_cach
 
 
 @pytest.mark.dear
-def test_hessian_vector_products_take_xla_where_it_gains():
-    def network(pool):
-        def loss(kernel, image):
-            return tf.reduce_sum(pool(tf.nn.conv2d(image, kernel, 1, "SAME"), 2, 2, "VALID") ** 2)
+@pytest.mark.parametrize(
+    ("layer", "shape", "compiled"),
+    [
+        (lambda image, w: tf.tanh(tf.reshape(image, [16, -1]) @ w), (256, 4), "xla"),
+        (lambda image, w: tf.nn.conv2d(image, w, 1, "SAME"), (3, 3, 1, 8), "graph"),
+        (lambda image, w: tf.nn.depthwise_conv2d(image, w, [1, 1, 1, 1], "SAME"), (3, 3, 1, 2), "graph"),
+    ],
+    ids=["dense", "convolution", "depthwise"],
+)
+def test_hessian_vector_products_take_xla_where_it_gains(layer, shape, compiled):
+    def loss(w, image):
+        return tf.reduce_sum(layer(image, w) ** 3)
 
-        kernel = tf.ones((3, 3, 1, 8))
-        return hvp(loss).plan(kernel, tf.random.normal((16, 16, 16, 1)), vector=kernel).compiled
+    w = tf.ones(shape)
+    assert hvp(loss).plan(w, tf.random.normal((16, 16, 16, 1)), vector=w).compiled == compiled
 
-    assert network(tf.nn.avg_pool2d) == "xla"
-    assert network(tf.nn.max_pool2d) == "graph"
+
+def test_a_large_hessian_takes_xla_where_there_is_no_product():
+    x = tf.linspace(0.1, 1.0, costs.XLA_HESSIAN + 1)
+    assert hessian(lambda x: tf.reduce_sum(x[1:] * tf.sin(x[:-1]))).plan(x).compiled == "xla"
+    assert hessian(lambda x: tf.reduce_sum((x[tf.newaxis] @ x[:, tf.newaxis]) ** 2)).plan(x).compiled == "graph"
+
+
+def test_a_sparse_jacobian_takes_xla_where_its_products_are_mapped_at_once():
+    def compiled(f):
+        return sparse_jacobian(f, mode="reverse").plan(tf.linspace(0.1, 1.0, 9)).compiled
+
+    assert compiled(lambda x: tf.concat([x[:4], tf.sin(x[4:])], 0)) == "xla"
+    assert compiled(lambda x: tf.slice(x, [1], [4]) ** 2) == "graph"
 
 
 def test_a_plan_does_not_compile_again():
