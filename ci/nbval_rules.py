@@ -9,9 +9,13 @@ from tapelab.collection.running import variables
 # The notebooks that take longest. They come first: no worker is then left with one of them when the others have ended.
 LONGEST = (
     "18_error_bars_for_a_network",
+    "24_an_equation_and_no_data",
     "19_derivative_of_a_solution",
+    "23_learn_the_start",
     "20_edge_of_stability",
+    "22_differentiate_the_optimiser",
     "14_without_the_matrix",
+    "25_control_and_the_horizon_of_chaos",
     "12_forward_mode",
     "16_what_derivatives_cost",
 )
