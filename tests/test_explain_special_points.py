@@ -106,7 +106,7 @@ def test_what_the_gradient_misses_is_named_with_operation_line_and_cure(name, dt
 @pytest.mark.parametrize("name", SOUND)
 def test_what_has_its_derivative_or_none_is_left_alone(name):
     explanation = answered(*SOUND[name], "float64")
-    assert explanation.code not in {row.code for row in special_points.SPECIAL_POINTS}, str(explanation)
+    assert explanation.code not in special_points.SPECIAL_POINTS, str(explanation)
 
 
 def test_second_derivative_of_a_product_with_a_zero():

@@ -139,15 +139,11 @@ def test_junit_counts_failures_errors_and_what_was_not_run():
     assert suite.find("testcase/failure").get("message") == f"cell 2: ValueError: {SCRIPT}"
 
 
-def test_the_floor_is_kernels_and_cells_shared_by_the_workers():
-    two = batch(record(), record("00_two"), record("00_old", reused=True), workers=2, seconds=11.0)
-    assert report.floor(two) == pytest.approx((9.0, 11.0 / 9.0 - 1))
+def test_the_overhead_over_kernels_and_cells_is_told_in_the_environment_alone(place):
     assert report.floor(batch()) is None
     assert report.floor(batch(record(), failed(phases=Phases()))) is None
-
-
-def test_the_scheduling_overhead_is_told_in_the_environment_alone(place):
-    two = batch(record(), record("00_two"), workers=2, seconds=11.0)
+    two = batch(record(), record("00_two"), record("00_old", reused=True), workers=2, seconds=11.0)
+    assert report.floor(two) == pytest.approx((9.0, 11.0 / 9.0 - 1))
     page = report.page(two, place)
     environment = page.partition("<h2>Environment</h2>")[2]
     assert page.count("Scheduling overhead: 22 %") == environment.count("Scheduling overhead: 22 %") == 1

@@ -13,7 +13,7 @@ from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import Unrecorded, keys_of
+from tapelab.explain.ground.log import Unrecorded, keys_in, keys_of
 from tapelab.explain.ground.measure import array
 from tapelab.explain.missing.judgement import find_all, said
 from tapelab.explain.missing.question import Question, questions
@@ -25,6 +25,8 @@ from tapelab.explain.values.study import study
 import numpy as np
 import tensorflow as tf
 
+# What an explanation has as the judgement found it.
+_AS_FOUND = ("exists", "code", "line", "certain", "cuts", "further", "remarks")
 # What tape.watch cures: all that ran is recorded then.
 _UNWATCHED = frozenset({"not_watched", "not_trainable", "watching_off", "watched_late"})
 
@@ -162,7 +164,7 @@ def _tried(question: Question, finding: Finding) -> str:
         return "works"  # the gradient was computed to find that out
     if finding.code not in _UNWATCHED or finding.further:
         return "untried"
-    targets, source = [key for one in question.targets for key in keys_of(one)], keys_of(question.source)
+    targets, source = keys_in(question.targets), keys_of(question.source)
     try:
         with hooks.deaf(), private.paused():
             trace = Trace(question.log)
@@ -178,20 +180,9 @@ def _as_explanation(question: Question, finding: Finding, value: Explanation | N
     """Put a finding into the learner's words, with what there is to say of the value where the gradient exists."""
     sentence, fix = said(question, finding)
     if value is None:
-        return Explanation(
-            finding.exists,
-            finding.code,
-            sentence,
-            question.source_name,
-            question.target_name,
-            line=finding.line,
-            certain=finding.certain,
-            fix=fix,
-            tried=_tried(question, finding),
-            cuts=finding.cuts,
-            further=finding.further,
-            remarks=finding.remarks,
-        )
+        taken: dict[str, Any] = {name: getattr(finding, name) for name in _AS_FOUND}
+        taken |= {"source": question.source_name, "target": question.target_name}
+        return Explanation(sentence=sentence, fix=fix, tried=_tried(question, finding), **taken)
     if finding.code == "target_dtype":  # zeros in place of None, for a value that an operation gives besides others
         value = dataclasses.replace(value, code=finding.code, sentence=sentence, line=finding.line, fix=fix)
     is_noted = bool(set(value.remarks) & set(VALUES))  # about some of the elements, and where they lost their gradient

@@ -53,10 +53,6 @@ class Link:
     line: Line | None
     what: str
 
-    def __str__(self) -> str:
-        where = f" ({self.line.place})" if self.line else ""
-        return f"{self.op}{where}: {self.what}"
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation(Told):

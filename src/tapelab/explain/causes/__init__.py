@@ -37,7 +37,9 @@ class Cause:
         arguments: [names and signs of what may be called, what to write in place of its argument `s`].
         advice: [calls, signs and types of operations, what to do there], of which the first holds that fits. "" is for
             the rest, or for nothing to be done.
-        makers: types of operations, with spaces between: what they make that is not finite always has this cause.
+        operations: types of operations, with spaces between, whose gradient misses a derivative at some point: which,
+            `tapelab.explain.values.special_points` knows.
+        makers: types of operations: what they make that is not finite always has this cause.
         makers_of_nan: where they make NaN of what is finite it has this cause, and where infinities, an overflow.
         expected: of a retracing, whether this is how TensorFlow works: no number of calls makes more of it.
     """
@@ -55,6 +57,7 @@ class Cause:
     rewrites: Sequence[tuple[str, str]] = ()
     arguments: Sequence[tuple[str, str]] = ()
     advice: Sequence[tuple[str, str]] = ()
+    operations: str = ""
     makers: str = ""
     makers_of_nan: str = ""
     expected: bool = False

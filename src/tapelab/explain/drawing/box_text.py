@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 
 from tapelab.explain.drawing.shown_values import Passage
-from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch
+from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box
 from tapelab.explain.ground import expressions
 from tapelab.explain.ground.number_text import shortened
 from tapelab.explain.ground.rendering import spelled
@@ -13,11 +13,6 @@ WIDE, SMALL = 9.0, 7.5  # font sizes in points
 _TEXT = 38  # characters of source text in a box
 PAD = 6.0
 _SIGNS = {RECORDED: "●", NOT_RECORDED: "○"}
-
-
-def files_of(drawing: Sketch) -> set[str]:
-    """Return the files that the boxes' lines are in."""
-    return {line.file for box in drawing.boxes for line in box.lines}
 
 
 def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:

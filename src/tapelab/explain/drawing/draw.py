@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
 from tapelab.explain.causes import SYMPTOMS
-from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, files_of, size_of, text_of, width_of
+from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, size_of, text_of, width_of
 from tapelab.explain.drawing.layout import STUB, Placed, layered
 from tapelab.explain.drawing.numbered_table import numbering
 from tapelab.explain.drawing.shown_values import Passage, replayed
@@ -38,6 +38,7 @@ _OPEN = {"color": plots.BLUE, "linestyle": "-", "linewidth": 1.3}
 _OFF_TAPE = {"color": plots.GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.3}
 _BACK = "#8A3F00"  # what flows back: dark enough for small letters, and in grey
 _BACKWARDS = {"color": _BACK, "linestyle": "-", "linewidth": 1.3}
+Points: TypeAlias = Sequence[tuple[float, float]]
 _CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
 
 
@@ -118,7 +119,8 @@ def _named(names: Collection[str], asked: Sequence[Question]) -> str:
 
 
 def _figure(drawing: Sketch, title: str, passage: Passage | None) -> Figure:
-    texts = {box: text_of(box, files_of(drawing), passage) for box in drawing.boxes}
+    files = {line.file for box in drawing.boxes for line in box.lines}
+    texts = {box: text_of(box, files, passage) for box in drawing.boxes}
     sizes = {box: size_of(text) for box, text in texts.items()}
     links, labels = [], {}
     for link, causes in drawing.links.items():
@@ -212,9 +214,7 @@ def _draw_cotangent(ax: Axes, text: str, place: Placed) -> None:
     ax.text(place.x + _APART, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
 
 
-def _draw_both_ways(
-    ax: Axes, upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, float]], label: Placed
-) -> None:
+def _draw_both_ways(ax: Axes, upper: Points, lower: Points, label: Placed) -> None:
     """An edge with a label: the value's arrow down and, to the right of it, the gradient's up, through the label."""
     aside = label.width / 2 - _APART
     (port, top), *rest = upper
@@ -232,7 +232,7 @@ def _link_style(start: Hashable, end: Hashable) -> Mapping[str, Any]:
     return _OPEN if start.state == end.state == RECORDED else _OFF_TAPE
 
 
-def _draw_link(ax: Axes, points: Sequence[tuple[float, float]], style: Mapping[str, Any], arrow: bool) -> None:
+def _draw_link(ax: Axes, points: Points, style: Mapping[str, Any], arrow: bool) -> None:
     xs, ys = zip(*points, strict=True)
     ax.plot(xs, ys, zorder=1, solid_joinstyle="round", gid="link", **style)
     if arrow:

@@ -18,7 +18,9 @@ LANE = 10.0  # width kept free for a link that passes a row
 
 Size: TypeAlias = tuple[float, float]
 Link: TypeAlias = tuple[Hashable, Hashable]
-Neighbours: TypeAlias = Mapping[Hashable, Sequence[Hashable]]
+Chain: TypeAlias = Sequence[Hashable]
+Rows: TypeAlias = Sequence[Chain]
+Neighbours: TypeAlias = Mapping[Hashable, Chain]
 
 
 @dataclasses.dataclass
@@ -38,15 +40,18 @@ class Placed:
     y: float = 0.0
 
 
+Places: TypeAlias = Mapping[Hashable, Placed]
+Ports: TypeAlias = dict[tuple[str, Link], float]  # (in or out, link) → where on a box it ends or starts
+
+
 def layered(
-    sizes: Mapping[Hashable, Size], links: Collection[Link], gap_y: float = GAP_Y
+    sizes: Mapping[Hashable, Size], links: Collection[Link]
 ) -> tuple[dict[Hashable, Placed], dict[Link, list[tuple[float, float]]]]:
     """Place nodes and route links.
 
     Args:
         sizes: node → (width, height), for every node.
         links: a list of (node, node), without cycles and without repetition.
-        gap_y: between two rows, more than `STUB`.
 
     Returns:
         node → `Placed`, and link → the points of its line, a list of (x, y) from the bottom of the one box to the top
@@ -64,7 +69,7 @@ def layered(
     above, below = _neighbours(placed, chains.values())
     order = _order(placed, above, below)
     _set_x(placed, order, above, below)
-    tops, bottoms = _set_y(placed, order, gap_y)
+    tops, bottoms = _set_y(placed, order)
     ports = _ports(placed, chains)
     routes = {link: _route(link, chain, placed, ports, tops, bottoms) for link, chain in chains.items()}
     return {node: placed[node] for node in sizes}, routes
@@ -72,10 +77,7 @@ def layered(
 
 def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hashable, int]:
     """The row of each node: the length of the longest path to it; a node without links in comes just above its use."""
-    before, following = ({node: [] for node in sizes} for _ in range(2))
-    for start, end in links:
-        before[end].append(start)
-        following[start].append(end)
+    before, following = _neighbours(sizes, links)
     rows = {}
     for node in graphlib.TopologicalSorter(before).static_order():
         rows[node] = max((rows[one] + 1 for one in before[node]), default=0)
@@ -87,9 +89,9 @@ def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hasha
 
 
 def _neighbours(
-    placed: Mapping[Hashable, Placed], chains: Iterable[Sequence[Hashable]]
+    nodes: Collection[Hashable], chains: Iterable[Chain]
 ) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, list[Hashable]]]:
-    above, below = {node: [] for node in placed}, {node: [] for node in placed}
+    above, below = {node: [] for node in nodes}, {node: [] for node in nodes}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
             below[upper].append(lower)
@@ -97,7 +99,7 @@ def _neighbours(
     return above, below
 
 
-def _order(placed: Mapping[Hashable, Placed], above: Neighbours, below: Neighbours) -> list[list[Hashable]]:
+def _order(placed: Places, above: Neighbours, below: Neighbours) -> list[list[Hashable]]:
     """The nodes of each row from left to right: sorted by the mean place of their neighbours, downwards and upwards."""
     rows = {}
     for node, place in placed.items():
@@ -121,7 +123,7 @@ def _mean(values: Sequence[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-def _crossings(order: Sequence[Sequence[Hashable]], below: Neighbours) -> int:
+def _crossings(order: Rows, below: Neighbours) -> int:
     total = 0
     for upper, lower in itertools.pairwise(order):
         index = {node: i for i, node in enumerate(lower)}
@@ -131,12 +133,7 @@ def _crossings(order: Sequence[Sequence[Hashable]], below: Neighbours) -> int:
     return total
 
 
-def _set_x(
-    placed: Mapping[Hashable, Placed],
-    order: Sequence[Sequence[Hashable]],
-    above: Neighbours,
-    below: Neighbours,
-) -> None:
+def _set_x(placed: Places, order: Rows, above: Neighbours, below: Neighbours) -> None:
     for row in order:
         _spread(placed, row, [0.0] * len(row))
     for sweep in range(16):
@@ -146,7 +143,7 @@ def _set_x(
             _spread(placed, row, wanted)
 
 
-def _spread(placed: Mapping[Hashable, Placed], row: Sequence[Hashable], wanted: Sequence[float]) -> None:
+def _spread(placed: Places, row: Chain, wanted: Sequence[float]) -> None:
     """Move the nodes of a row as near to where they want to be as their order and the gaps allow (least squares)."""
     offsets, at = [], 0.0
     for i, node in enumerate(row):
@@ -165,9 +162,7 @@ def _spread(placed: Mapping[Hashable, Placed], row: Sequence[Hashable], wanted: 
         placed[node].x = offset + shift
 
 
-def _set_y(
-    placed: Mapping[Hashable, Placed], order: Sequence[Sequence[Hashable]], gap_y: float
-) -> tuple[list[float], list[float]]:
+def _set_y(placed: Places, order: Rows) -> tuple[list[float], list[float]]:
     """Set the rows one below the other. Returns the y of each row's top and bottom."""
     tops, bottoms, y = [], [], 0.0
     for row in order:
@@ -177,13 +172,11 @@ def _set_y(
             placed[node].y = y - height / 2
         y -= height
         bottoms.append(y)
-        y -= gap_y
+        y -= GAP_Y
     return tops, bottoms
 
 
-def _ports(
-    placed: Mapping[Hashable, Placed], chains: Mapping[Link, Sequence[Hashable]]
-) -> dict[tuple[str, Link], float]:
+def _ports(placed: Places, chains: Mapping[Link, Chain]) -> Ports:
     """Where on a box each link starts or ends: spread over the middle of its edge in the order of the other ends."""
     leaving, arriving = {}, {}
     for link, chain in chains.items():
@@ -200,12 +193,7 @@ def _ports(
 
 
 def _route(
-    link: Link,
-    chain: Sequence[Hashable],
-    placed: Mapping[Hashable, Placed],
-    ports: Mapping[tuple[str, Link], float],
-    tops: Sequence[float],
-    bottoms: Sequence[float],
+    link: Link, chain: Chain, placed: Places, ports: Ports, tops: Sequence[float], bottoms: Sequence[float]
 ) -> list[tuple[float, float]]:
     start, end = placed[chain[0]], placed[chain[-1]]
     points = [(ports["out", link], start.y - start.height / 2), (ports["out", link], bottoms[start.row])]

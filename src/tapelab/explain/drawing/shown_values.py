@@ -7,7 +7,7 @@ from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.sketch import Box
 from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import hooks, private
-from tapelab.explain.ground.log import keys_of
+from tapelab.explain.ground.log import keys_in
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
 from tapelab.explain.missing.question import Question
@@ -37,9 +37,8 @@ def replayed(
     found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
     replay = next((one.evidence.replay for one in found if one.evidence is not None), None)
     if replay is None:
-        keys = [[key for value in values for key in keys_of(value)] for values in (targets, sources)]
         with hooks.deaf(), private.paused():
-            replay = Replay(Trace(asked[0].log), *keys)
+            replay = Replay(Trace(asked[0].log), keys_in(targets), keys_in(sources))
     bad = [one for one in found if one.healthy is False and one.node]
     marks = {one.node: f"✖ {SYMPTOMS[one.symptom].begins}: {one.code}" for one in bad}
     return replay, found, marks

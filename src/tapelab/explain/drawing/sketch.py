@@ -54,6 +54,14 @@ class Sketch:
     boxes: list
     links: dict
 
+    def neighbours(self) -> tuple[dict[Box, list[Box]], dict[Box, list[Box]]]:
+        """Return box → those with a link to it, and box → those that it has a link to."""
+        before, after = {box: [] for box in self.boxes}, {box: [] for box in self.boxes}
+        for start, end in self.links:
+            after[start].append(end)
+            before[end].append(start)
+        return before, after
+
 
 def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
     """Draw up what lies between some sources and one target.
@@ -92,9 +100,7 @@ class _Draft:
     def _prune(self) -> None:
         """Take out operations that lead nowhere in the picture."""
         drawing = self._sketch
-        before = {box: [] for box in drawing.boxes}
-        for start, end in drawing.links:
-            before[end].append(start)
+        before, _ = drawing.neighbours()
         leading = reachable([box for box in drawing.boxes if box.role != "operation"], before.__getitem__)
         drawing.boxes = [box for box in drawing.boxes if box in leading]
         drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] in leading}

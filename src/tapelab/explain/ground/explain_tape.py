@@ -2,13 +2,14 @@
 
 import collections
 import contextlib
+import itertools
 import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from tapelab.explain.ground import hooks, lines, private, self_test
-from tapelab.explain.ground.log import Log, keys_of
+from tapelab.explain.ground.log import Log, keys_in
 
 import tensorflow as tf
 
@@ -43,7 +44,7 @@ class ExplainTape(tf.GradientTape):
         self.is_persistent = persistent
         self.watches_variables = watch_accessed_variables
         self.in_function = False
-        self._told = []
+        self.told = []  # what `watch` was passed inside a tf.function, where no log is kept
         self.blind = None
         self.spent = False  # whether the one gradient of a tape that is not persistent has been computed
         self.spent_line = None
@@ -55,14 +56,11 @@ class ExplainTape(tf.GradientTape):
     def __enter__(self) -> "ExplainTape":
         if tf.executing_eagerly():
             self.blind = self_test.blind()
-        if self.spent:
-            # As with a plain tape, a used-up tape starts afresh when entered again.
-            super().__enter__()
+        super().__enter__()
+        if self.spent:  # as with a plain tape, a used-up tape starts afresh when entered again
             super().reset()
             self.log = Log(self)
             self.spent, self.refused = False, False
-        else:
-            super().__enter__()
         if not tf.executing_eagerly():
             self.in_function = True
             return self
@@ -96,11 +94,7 @@ class ExplainTape(tf.GradientTape):
         if self._sees():
             self.log.watch(tensor)
         elif self.in_function:
-            self._told.extend(tf.nest.flatten(tensor))
-
-    def told_to_watch(self) -> list[Any]:
-        """Return what `watch` was passed inside a `tf.function`, where no log is kept."""
-        return list(self._told)
+            self.told.extend(tf.nest.flatten(tensor))
 
     @contextlib.contextmanager
     def stop_recording(self) -> Iterator[None]:
@@ -153,15 +147,12 @@ class ExplainTape(tf.GradientTape):
             stack.enter_context(hooks.deaf())
             stack.enter_context(private.paused())
             stack.enter_context(private.with_python_calls(self.log.python_calls))
-            if self._recording_now():
+            if self.log.is_open and not self.log.is_paused:
                 stack.enter_context(super().stop_recording())
             return super().gradient(targets, source)
 
     def _sees(self) -> bool:
         return not self.in_function and not self.blind and self.log.opened is not None
-
-    def _recording_now(self) -> bool:
-        return self.log.is_open and not self.log.is_paused
 
     @contextlib.contextmanager
     def _computing(self, target: Any, sources: Any) -> Iterator[None]:
@@ -181,7 +172,7 @@ class ExplainTape(tf.GradientTape):
             self._busy = False
         self.spent, self.spent_line = True, lines.walk(sys._getframe(1), (), None).line
         if self._sees():
-            self.asked = set(_pairs(target, sources))
+            self.asked = set(itertools.product(keys_in(target), keys_in(sources)))
 
     def _refuse_loop(self, keywords: dict[str, Any]) -> None:
         if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
@@ -189,9 +180,3 @@ class ExplainTape(tf.GradientTape):
                 "GradientTape must be created with persistent=True to compute the jacobian with eager execution "
                 "enabled and with experimental_use_pfor set to False."
             )
-
-
-def _pairs(target: Any, sources: Any) -> list[tuple[int, int]]:
-    """Return (key, key) for each target and source."""
-    keys = [[key for value in tf.nest.flatten(values) for key in keys_of(value)] for values in (target, sources)]
-    return [(first, second) for first in keys[0] for second in keys[1]]

@@ -9,7 +9,7 @@ import types
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
-from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.lines import Frame, Line
 from tapelab.process import syntax
 
 
@@ -122,7 +122,7 @@ def reference(expression: ast.expr | None) -> str | None:
     return ast.unparse(expression) if isinstance(part, ast.Name) else None
 
 
-def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
+def rebinding(frame: Frame, name: str | None) -> Line | None:
     """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
 
     Args:
@@ -159,14 +159,15 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def covering(line: Line, kind: type[ast.AST]) -> list[Any]:
+    """Return the statements, calls or other nodes of one kind that cover a `Line`."""
+    nodes = ast.walk(tree_of(line.file) or ast.Module([], []))
+    return [node for node in nodes if isinstance(node, kind) and node.lineno <= line.number <= node.end_lineno]
+
+
 def statement_at(line: Line, expression: ast.expr | None = None) -> ast.stmt | None:
     """Return the smallest statement that covers a `Line`, and holds an expression in it if there is one; or None."""
-    tree = tree_of(line.file)
-    if tree is None:
-        return None
-    around = [
-        node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line.number <= node.end_lineno
-    ]
+    around = covering(line, ast.stmt)
     if expression is not None:
         around = [node for node in around if contains(node, expression)][::-1]
     return min(around, key=lambda node: node.end_lineno - node.lineno, default=None)

@@ -27,6 +27,7 @@ from typing import Any
 
 from tapelab import process
 from tapelab.explain.ground import lines, private
+from tapelab.explain.ground.measure import Attributes
 
 import tensorflow as tf
 
@@ -51,21 +52,12 @@ def _tell(method: str, *arguments: Any) -> None:
 
 
 def _on_operation(
-    op_type: bytes | str,
-    inputs: Any,
-    attributes: tuple[Any, ...],
-    outputs: Any,
-    op_name: str | None = None,
-    graph: tf.Graph | None = None,
+    op_type: bytes | str, inputs: Any, attributes: Attributes, outputs: Any, op_name: Any = None, graph: Any = None
 ) -> None:
     """The op callback. Inside a graph it is called while tracing, which says nothing about what will run."""
     if graph is None and _listeners():
         if isinstance(op_type, bytes):
             op_type = op_type.decode()
-        if outputs is None:
-            outputs = ()
-        elif not isinstance(outputs, (list, tuple)):
-            outputs = (outputs,)
         function_code = private.CALL_OF_FUNCTION if op_type.startswith("__") else None
         place = lines.walk(sys._getframe(1), private.BACKWARD_PASS, function_code, private.scope())
         _tell("on_operation", op_type, inputs, attributes, outputs, place)
@@ -76,11 +68,7 @@ def _execute(*arguments: Any, **keywords: Any) -> Any:
 
 
 def _record_operation(
-    op_type: bytes | str,
-    output_tensors: Any,
-    input_tensors: Any,
-    backward_function: Callable[..., Any],
-    forward_function: Callable[..., Any] | None = None,
+    op_type: bytes | str, output_tensors: Any, input_tensors: Any, backward_function: Any, forward_function: Any = None
 ) -> Any:
     original = private.HOOKED["record_operation"][2]
     result = original(op_type, output_tensors, input_tensors, backward_function, forward_function)
@@ -142,10 +130,6 @@ def _py_func_common(
     return result
 
 
-def _persistent_tape() -> tf.GradientTape:
-    return tf.GradientTape(persistent=True)
-
-
 # What stands in for each symbol of `private.HOOKED`.
 _replacements = {
     "execute": _execute,
@@ -154,7 +138,7 @@ _replacements = {
     "_numpy": _numpy,
     "numpy_function": _py_func_common,
     # For the module in which tf.py_function looks the tape up.
-    "py_function": types.SimpleNamespace(GradientTape=_persistent_tape),
+    "py_function": types.SimpleNamespace(GradientTape=functools.partial(tf.GradientTape, persistent=True)),
 }
 
 

@@ -12,6 +12,8 @@ from collections.abc import Container, Sequence
 
 from tapelab.graphs.libraries import is_library
 
+Frame: typing.TypeAlias = types.FrameType | None  # the learner's, where there is one
+
 _OWN, _LIBRARY, _TELLING = range(3)
 _known_files = {}
 
@@ -101,10 +103,7 @@ def _line(file: str, number: int) -> Line:
 
 
 def walk(
-    frame: types.FrameType | None,
-    backward_codes: Container[types.CodeType],
-    function_code: types.CodeType | None,
-    scope: str = "",
+    frame: Frame, backward_codes: Container[types.CodeType], function_code: types.CodeType | None, scope: str = ""
 ) -> Place:
     """Go up the stack to the learner's own line.
 
@@ -135,14 +134,14 @@ def walk(
     return Place(None, in_backward, function, scope=scope)
 
 
-def own_frame(frame: types.FrameType | None) -> types.FrameType | None:
+def own_frame(frame: Frame) -> Frame:
     """Return the innermost frame, from the given one outwards, that is the learner's own, or None."""
     while frame is not None and _file_kind(frame.f_code.co_filename) != _OWN:
         frame = frame.f_back
     return frame
 
 
-def own_line(frame: types.FrameType | None) -> Line | None:
+def own_line(frame: Frame) -> Line | None:
     """Return the `Line` that a frame, or the innermost one around it that is the learner's own, is at; or None."""
     own = own_frame(frame)
     return None if own is None else Line(own.f_code.co_filename, own.f_lineno)
@@ -164,7 +163,7 @@ def name_of_variable(variable: typing.Any) -> str:
     return getattr(variable, "path", None) or variable.name.removesuffix(":0")
 
 
-def name_in(frame: types.FrameType | None, value: typing.Any) -> str | None:
+def name_in(frame: Frame, value: typing.Any) -> str | None:
     """Return the name that a value has in a frame, or None. Short names of the notebook's own (_, _3) do not count."""
     if frame is None:
         return None

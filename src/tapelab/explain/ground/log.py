@@ -14,8 +14,8 @@ from typing import Any
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.lines import Line, Place
-
-import tensorflow as tf
+from tapelab.explain.ground.measure import Attributes
+from tapelab.process.tensorflow import Tensors, tf
 
 
 @functools.cache
@@ -38,6 +38,11 @@ def keys_of(value: Any) -> list[int]:
     parts = tf.nest.flatten(getattr(value, "handle", value), expand_composites=True)
     carrying = [part for part in parts if can_carry(part.dtype)]
     return [private.key(part) for part in carrying or parts]
+
+
+def keys_in(structure: Any) -> list[int]:
+    """Return the keys of all values in a structure."""
+    return [key for value in tf.nest.flatten(structure) for key in keys_of(value)]
 
 
 class Kind(enum.Enum):
@@ -179,12 +184,7 @@ class Log:
     # What the hooks tell.
 
     def on_operation(
-        self,
-        op_type: str,
-        inputs: Iterable[tf.Tensor],
-        attributes: tuple[Any, ...],
-        outputs: Iterable[tf.Tensor],
-        place: Place,
+        self, op_type: str, inputs: Tensors, attributes: Attributes, outputs: Tensors, place: Place
     ) -> None:
         """An operation ran."""
         inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
@@ -205,12 +205,10 @@ class Log:
         if is_function or op_type == "EagerPyFunc":
             self._keep_python_calls(event)
         if unrecorded is None:
-            self._put_on_tape(event, outputs)
-        else:
-            for output in outputs:
-                self.producers[output] = event
+            self.on_tape.update(outputs)
+        self.producers.update(dict.fromkeys(outputs, event))
 
-    def on_python(self, name: str, inputs: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor], place: Place) -> None:
+    def on_python(self, name: str, inputs: Tensors, outputs: Tensors, place: Place) -> None:
         """A Python function ran on the values of tensors, and made tensors of what it returned."""
         inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         event = Event(len(self.events), name, Kind.PYTHON, inputs, outputs, (), place, Unrecorded.UNWATCHED)
@@ -219,12 +217,7 @@ class Log:
             self.producers.setdefault(output, event)
 
     def on_record(
-        self,
-        op_type: str,
-        outputs: Iterable[tf.Tensor],
-        inputs: Iterable[tf.Tensor],
-        backward: Callable[..., Any],
-        place: Place,
+        self, op_type: str, outputs: Tensors, inputs: Tensors, backward: Callable[..., Any], place: Place
     ) -> None:
         """TensorFlow put a custom gradient or a function's call on the tapes of this thread."""
         if self.is_paused:
@@ -258,15 +251,15 @@ class Log:
         return can_carry(self.tensors[key].dtype)
 
     def is_handle(self, key: int) -> bool:
-        """Whether the tensor with this key is a handle to state."""
-        return is_handle(self.tensors[key].dtype)
+        """Whether the log has a tensor with this key that is a handle to state."""
+        return key in self.tensors and is_handle(self.tensors[key].dtype)
 
     def _keep(self, tensor: tf.Tensor) -> int:
         key = private.key(tensor)
         self.tensors.setdefault(key, tensor)
         return key
 
-    def _keep_all(self, tensors: Iterable[tf.Tensor]) -> tuple[int, ...]:
+    def _keep_all(self, tensors: Tensors) -> tuple[int, ...]:
         return tuple(map(self._keep, tensors))
 
     def _keep_python_calls(self, event: Event) -> None:
@@ -281,8 +274,7 @@ class Log:
 
     def _put_on_tape(self, event: Event, outputs: Iterable[int]) -> None:
         self.on_tape.update(outputs)
-        for output in event.outputs:
-            self.producers[output] = event
+        self.producers.update(dict.fromkeys(event.outputs, event))
 
     def _add_watched(self, key: int) -> None:
         self.on_tape.add(key)

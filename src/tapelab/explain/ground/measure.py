@@ -1,12 +1,15 @@
 """What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # what a tape returns, where there is one
+Cotangents: TypeAlias = Sequence[tf.Tensor | None]
+Attributes: TypeAlias = tuple[Any, ...]  # of an operation: alternating names and values
 
 _EMPTY = np.zeros(0)
 
@@ -62,7 +65,7 @@ class Measures:
     def _remember(self, question: str, tensor: Gradient | None, answer: Callable[[np.ndarray], Any]) -> Any:
         key = (question, id(tensor))
         if key not in self._known:
-            self._known[key] = answer(array(tensor)) if tensor is not None else answer(_EMPTY)
+            self._known[key] = answer(array(tensor))
         return self._known[key]
 
     def not_finite(self, tensor: Gradient | None) -> bool:
@@ -80,6 +83,12 @@ class Measures:
     def share_of_zeros(self, tensor: Gradient | None) -> float:
         """The share of elements that are zero; 0 where there are none."""
         return self._remember("share", tensor, lambda a: float((a == 0).mean()) if a.size else 0.0)
+
+
+def rounding(tensor: Gradient) -> float:
+    """Return the relative rounding error of a tensor's dtype; 0 for whole numbers."""
+    dtype = tensor.dtype.real_dtype
+    return float(finfo(dtype.as_numpy_dtype).eps) if dtype.is_floating else 0.0
 
 
 def rms(values: np.ndarray) -> float:

@@ -28,16 +28,16 @@ def value_text(values: np.ndarray) -> str:
         The number; of several elements the shape and the range: "(3, 2)  -1 … 4"; and how many are not finite.
     """
     if not values.size:
-        return f"{_shape(values)}  empty"
+        return f"{values.shape}  empty"
     if values.size == 1:
         return number(values.ravel()[0])
     bad = _not_finite(values)
     finite = values[np.isfinite(values)]
     if not finite.size or np.iscomplexobj(finite):
-        return f"{_shape(values)}  {bad or 'complex'}"
+        return f"{values.shape}  {bad or 'complex'}"
     low, high = number(finite.min()), number(finite.max())
     between = f"all {low}" if low == high else f"{low} … {high}"
-    return f"{_shape(values)}  {between}" + (f", {bad}" if bad else "")
+    return f"{values.shape}  {between}" + (f", {bad}" if bad else "")
 
 
 def cotangent_text(values: np.ndarray) -> str:
@@ -66,10 +66,6 @@ def cotangent_text(values: np.ndarray) -> str:
 def shortened(text: str, longest: int) -> str:
     """Cut a text off that has more than so many characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _shape(values: np.ndarray) -> str:
-    return "(" + ", ".join(map(str, values.shape)) + ("," if values.ndim == 1 else "") + ")"
 
 
 def _not_finite(values: np.ndarray) -> str:

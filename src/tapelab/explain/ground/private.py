@@ -7,12 +7,11 @@ the first tape opens, `self_test` tries the hooks out.
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tapelab.explain.ground.measure import Gradient
-
-import tensorflow as tf
+from tapelab.explain.ground.measure import Attributes, Cotangents, Gradient
+from tapelab.process.tensorflow import Tensors, tf
 
 BLIND = None
 try:
@@ -117,11 +116,7 @@ def with_python_calls(calls: Mapping[bytes, tuple[tf.GradientTape, Any, Any]]) -
 
 
 def gradients_of(
-    op_type: str,
-    attributes: tuple[Any, ...],
-    inputs: Sequence[tf.Tensor],
-    outputs: Sequence[tf.Tensor],
-    upstream: Sequence[tf.Tensor | None],
+    op_type: str, attributes: Attributes, inputs: Tensors, outputs: Tensors, upstream: Cotangents
 ) -> list[Gradient | None]:
     """Run the gradient function registered for an operation.
 
@@ -167,7 +162,7 @@ def rebuild(name: str) -> tf.Graph:
         return function_def_to_graph.function_def_to_graph(context.context().get_function_def(name))
 
 
-def run(op_type: str, attributes: tuple[Any, ...], inputs: Sequence[tf.Tensor], output_count: int) -> list[tf.Tensor]:
+def run(op_type: str, attributes: Attributes, inputs: Tensors, output_count: int) -> list[tf.Tensor]:
     """Run one operation eagerly, given as the log or a graph has it. To be called within `deaf` and `paused`.
 
     Args:
@@ -189,7 +184,7 @@ def scope() -> str:
 
 
 def inside_custom_gradient(
-    operation: tf.Operation, upstream: Sequence[tf.Tensor]
+    operation: tf.Operation, upstream: Cotangents
 ) -> tuple[tf.Graph, list[tf.Tensor], list[int | None]]:
     """Build what the custom gradient of an operation in a graph computes, in a graph of its own.
 
@@ -214,11 +209,6 @@ def inside_custom_gradient(
         graph.inputs = [one for one in placeholders if one is not None] + [internal for _, internal in captured]
     count = iter(range(len(found)))
     return graph, [external for external, _ in captured], [None if one is None else next(count) for one in found]
-
-
-def graph_of(function: Any) -> tf.Graph | None:
-    """Return the learner's own graph of a function as `tapelab.explain.ground.lines.Place` has it; None for None."""
-    return None if function is None else function.graph
 
 
 def inner_graph(graph: tf.Graph | None, name: str) -> tf.Graph | None:

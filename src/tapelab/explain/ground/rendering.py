@@ -14,8 +14,7 @@ def escaped(text: str) -> str:
 
 def spelled(op: str) -> str:
     """Return what the learner calls an operation of this type: `multiply` for `Mul`, `log_softmax` for `LogSoftmax`."""
-    (first, *_) = words_of(op)
-    return first
+    return words_of(op)[0]
 
 
 def words_of(op: str) -> tuple[str, ...]:

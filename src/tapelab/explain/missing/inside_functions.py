@@ -4,6 +4,7 @@ The body is rebuilt from the definition that TensorFlow's runtime holds, so that
 learner's graph as it is. Where the learner's own graph is still there, it tells the line of each operation.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -69,9 +70,8 @@ class Body:
             for position, tensor in enumerate(operation.inputs):
                 self._consumers.setdefault(tensor.name, []).append((operation, position))
         self.output_count = len(graph.outputs)
-        self._inner = {}
-        self._tried = {}
-        self.route = functools.cache(self._route)
+        # Routes meet the same operations and functions again.
+        self.route, self._cause, self._body = map(functools.cache, (self._route, self._cause_of, self._body_of))
 
     def _route(self, start: int, end: int, to_state: bool = False) -> tuple[Cut, ...] | None:
         """Find the path with the fewest cuts.
@@ -142,7 +142,7 @@ class Body:
         if operation.type in LOOPS:
             # TensorFlow's gradient of a loop is zero, not None, where the body passes none.
             return () if output.value_index in self._reached_by_loop(operation, position) else None
-        code = self._cause(operation, position, output)
+        code = self._cause(operation, position, output.value_index)
         return (self._cut(code, operation),) if code else ()
 
     def _reached_by_loop(self, operation: tf.Operation, position: int) -> Collection[int]:
@@ -153,51 +153,35 @@ class Body:
         outputs = range(body.output_count)
         return reachable([position], lambda at: [index for index in outputs if body.route(at, index) is not None])
 
-    def _cause(self, operation: tf.Operation, position: int, output: tf.Tensor) -> str | None:
-        source = operation.inputs[position]
+    def _cause_of(self, operation: tf.Operation, position: int, index: int) -> str | None:
+        source, output = operation.inputs[position], operation.outputs[index]
         if operation.type in _LEAVING:
             return "left_tensorflow"
         is_custom = has_custom_gradient(operation)
-        return cause_of(
-            operation.type, source.dtype, output.dtype, lambda: self._passes(operation, position, output), is_custom
-        )
+        return cause_of(operation.type, source.dtype, output.dtype, lambda: self._passes(source, output), is_custom)
 
-    def _passes(self, operation: tf.Operation, position: int, output: tf.Tensor) -> bool:
+    def _passes(self, source: tf.Tensor, output: tf.Tensor) -> bool:
         """Whether a gradient gets from an output of an operation to an input. Raises LookupError as tf.gradients."""
-        source = operation.inputs[position]
         # A tf.py_function passes what its Python code passes, or zero; trying it out would change how it runs.
-        if is_handle(source.dtype) or is_handle(output.dtype) or operation.type == "EagerPyFunc":
+        if is_handle(source.dtype) or is_handle(output.dtype) or output.op.type == "EagerPyFunc":
             return True
-        key = (operation.name, position, output.value_index)
-        if key not in self._tried:
-            self._tried[key] = self._try(source, output)
-        if isinstance(self._tried[key], LookupError):
-            raise self._tried[key]
-        return self._tried[key]
-
-    def _try(self, source: tf.Tensor, output: tf.Tensor) -> bool | LookupError:
-        """Whether tf.gradients returns something for an operation; the LookupError that it raises."""
         with self._graph.as_default():
             try:
                 return tf.gradients([output], [source])[0] is not None
-            except LookupError as error:
-                return error
+            except LookupError:
+                raise
             except Exception:
                 return True  # it cannot be tried out: the tape's own result has the last word
 
-    def _body(self, name: str) -> "Body | None":
+    def _body_of(self, name: str) -> "Body | None":
         """Return the body of a function that is called within this one, or None."""
-        if name not in self._inner:
-            self._inner[name] = _rebuilt(name, private.inner_graph(self._original, name))
-        return self._inner[name]
+        return _rebuilt(name, private.inner_graph(self._original, name))
 
     def _cut(self, code: str, operation: tf.Operation) -> Cut:
         line = None
         if self._original is not None:
-            try:
+            with contextlib.suppress(KeyError):  # TensorFlow added it
                 line = lines.first_own(self._original.get_operation_by_name(operation.name).traceback)
-            except (KeyError, AttributeError):
-                line = None
         return Cut(code, operation.type, line, node=operation.name)
 
 
@@ -211,7 +195,7 @@ def body_of(event: Event) -> Body | None:
     if function is None:
         return _rebuilt(event.op, None)
     if function not in _bodies:
-        _bodies[function] = _rebuilt(event.op, private.graph_of(function))
+        _bodies[function] = _rebuilt(event.op, function.graph)
     return _bodies[function]
 
 

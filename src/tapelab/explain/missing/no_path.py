@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import gradients_returned
-from tapelab.explain.ground.log import Event, Kind, Log, keys_of
+from tapelab.explain.ground.log import Event, Kind, keys_of
 from tapelab.explain.missing.cut_path import unwatched_variable
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
@@ -32,9 +32,8 @@ def without_path(question: Question) -> Finding:
     Returns:
         A `Finding`.
     """
-    outside = (_statistics, _target_outside, _replaced, _recomputed)
     sides = _Sides(question)
-    for rule in (*outside, _left, _constant, _copied, _perhaps_left, _before, _unused):
+    for rule in (_statistics, _target_outside, _replaced, _left, _constant, _copied, _perhaps_left, _before, _unused):
         finding = rule(question, sides)
         if finding is not None:
             return finding
@@ -63,16 +62,12 @@ class _Sides:
         self.upstream = flow.upstream(question.goals)
         self.downstream = flow.downstream(question.start)
         keys = [node for node in self.upstream if not isinstance(node, tuple)]
-        self.roots = sorted(key for key in keys if not flow.is_made(key) and not _is_handle(log, key))
+        self.roots = sorted(key for key in keys if not flow.is_made(key) and not log.is_handle(key))
 
     def new_constants(self, question: Question, since: int) -> list[int]:
         """Roots that came into being after a moment while the tape was open, but for numbers written in the source."""
         closed = question.log.closed or float("inf")
         return [key for key in self.roots if since < key < closed and not _is_written_out(question, key)]
-
-
-def _is_handle(log: Log, key: int) -> bool:
-    return key in log.tensors and log.is_handle(key)
 
 
 def _value(question: Question, key: int) -> np.ndarray:
@@ -116,7 +111,7 @@ def _target_outside(question: Question, sides: _Sides) -> Finding | None:
 
 
 def _replaced(question: Question, sides: _Sides) -> Finding | None:
-    """The source is a tensor that was made later, or that nothing uses."""
+    """The source is a tensor that was made later, or made twice, or that nothing uses."""
     if question.is_variable:
         return None
     log, start = question.log, question.start
@@ -125,17 +120,12 @@ def _replaced(question: Question, sides: _Sides) -> Finding | None:
     if log.closed is not None and start > log.closed:
         return Finding("source_replaced", line=line)
     twin = _twin(question, sides)
-    if maker is not None and twin is None and not question.flow.uses(start):
+    if twin is not None:
+        return Finding("recomputed", line=question.flow.producer[twin].line)
+    if maker is not None and not question.flow.uses(start):
         fix = f"# take the gradient with respect to what {question.target_name} was computed from"
         return Finding("source_replaced", "unused", line=line, fix=fix, values={"op": maker.name})
     return None
-
-
-def _recomputed(question: Question, sides: _Sides) -> Finding | None:
-    twin = None if question.is_variable else _twin(question, sides)
-    if twin is None:
-        return None
-    return Finding("recomputed", line=question.flow.producer[twin].line)
 
 
 def _twin(question: Question, sides: _Sides) -> int | None:
@@ -151,7 +141,7 @@ def _twin(question: Question, sides: _Sides) -> int | None:
         event = producer.get(key)
         if event is not None:
             made = (event.op, event.outputs.index(key), tuple(fingerprint(one) for one in event.inputs))
-        elif _is_handle(question.log, key) or question.log.tensors[key].shape.num_elements() > 4:
+        elif question.log.is_handle(key) or question.log.tensors[key].shape.num_elements() > 4:
             made = key
         else:
             made = _value(question, key).tobytes()
@@ -277,7 +267,7 @@ def _before(question: Question, sides: _Sides) -> Finding | None:
     log, flow = question.log, question.flow
     if flow.uses(question.start):
         return None
-    if any(_is_handle(log, node) for node in sides.upstream if not isinstance(node, tuple)):
+    if any(log.is_handle(node) for node in sides.upstream if not isinstance(node, tuple)):
         return None
     old = [key for key in sides.roots if key < log.opened and log.tensors[key].dtype.is_floating]
     if not old or question.start > log.opened:

@@ -6,9 +6,9 @@ Nodes are keys of tensors, and ("state", handle, version) for what a variable or
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence, Set
 
-from tapelab.explain.ground.log import Event, Kind, Log, Unrecorded, keys_of
+from tapelab.explain.ground.log import Event, Kind, Log, Unrecorded, keys_in
 from tapelab.explain.ground.walks import cheapest, reachable
-from tapelab.explain.missing.inside_functions import Body, Cut, body_of, cost_of
+from tapelab.explain.missing.inside_functions import Cut, body_of, cost_of
 from tapelab.explain.missing.one_operation import Conductors
 
 import tensorflow as tf
@@ -60,7 +60,7 @@ class Flow:
                     self._readers.setdefault((key, versions.get(key, 0)), []).append(event)
             handles = [key for key in event.inputs if log.is_handle(key)]
             made_of = [*event.inputs, *(("state", key, versions.get(key, 0)) for key in handles)]
-            if _may_write(event):
+            if event.kind is Kind.FUNCTION or (event.kind is Kind.OPERATION and not event.outputs):  # it may write
                 for key in handles:
                     versions[key] = versions.get(key, 0) + 1
                     self._writes[event.index, key] = versions[key]
@@ -76,10 +76,9 @@ class Flow:
         returned = []
         for _, arguments, results in self._log.python_calls_of.get(event.index, {}).values():
             # Inside, the arguments are other tensors with the same values, and so are the results outside.
-            inside = [key for argument in tf.nest.flatten(arguments) for key in keys_of(argument)]
-            for key, outside in zip(inside, event.inputs, strict=False):
+            for key, outside in zip(keys_in(arguments), event.inputs, strict=False):
                 self._before.setdefault(key, []).append(outside)
-            returned += [key for result in tf.nest.flatten(results) if result is not None for key in keys_of(result)]
+            returned += keys_in([result for result in tf.nest.flatten(results) if result is not None])
         self._returned.update(dict.fromkeys(returned, event))
         return returned
 
@@ -161,9 +160,8 @@ class Flow:
 
     def _function_steps(self, key: int, event: Event, position: int) -> Iterator[Step]:
         body = body_of(event)
-        routes = [
-            () if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))
-        ]
+        count = len(event.outputs) if body is None else min(len(event.outputs), body.output_count)
+        routes = [() if body is None else body.route(position, index) for index in range(count)]
         passes = any(
             route == () and self._log.carries(output) for route, output in zip(routes, event.outputs, strict=False)
         )
@@ -184,9 +182,6 @@ class Flow:
             route = body.route(position, other, to_state=True)
             if route is not None:
                 yield Step(key, ("state", handle, written), event, self._located(route, event))
-
-    def _real_outputs(self, event: Event, body: Body | None) -> int:
-        return len(event.outputs) if body is None else min(len(event.outputs), body.output_count)
 
     def _located(self, cuts: Sequence[Cut], event: Event) -> tuple[Cut, ...]:
         """Cuts of a function's body, with the line of the call where the body's own line is not known."""
@@ -233,8 +228,3 @@ def _missed(event: Event) -> str | None:
     if event.erased:
         return "tape_reset"
     return "recording_stopped" if event.unrecorded is Unrecorded.PAUSED else None
-
-
-def _may_write(event: Event) -> bool:
-    """Whether an event may change a state: it has no outputs, or is a function."""
-    return event.kind is Kind.FUNCTION or (event.kind is Kind.OPERATION and not event.outputs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import Log, keys_of
+from tapelab.explain.ground.log import Log, keys_in, keys_of
 from tapelab.explain.missing.paths import Flow
 
 import tensorflow as tf
@@ -33,7 +33,7 @@ class Question:
     source: object
     target_name: str
     source_name: str
-    frame: types.FrameType | None
+    frame: lines.Frame
 
     @property
     def log(self) -> Log:
@@ -48,7 +48,7 @@ class Question:
     @property
     def goals(self) -> set[int]:
         """The keys of the target's tensors."""
-        return {key for target in self.targets for key in keys_of(target)}
+        return set(keys_in(self.targets))
 
     @property
     def is_variable(self) -> bool:
@@ -66,7 +66,7 @@ class Question:
         return None if self.is_variable else expressions.rebinding(self.frame, self.source_name)
 
 
-def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | None, place: str) -> str:
+def name_of(value: Any, frame: lines.Frame, expression: ast.expr | None, place: str) -> str:
     """Return what to call a target or source.
 
     Args:
@@ -88,7 +88,7 @@ def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | No
     return place
 
 
-def named_sources(sources: Any, frame: types.FrameType | None, expression: ast.expr | None) -> list[tuple[str, Any]]:
+def named_sources(sources: Any, frame: lines.Frame, expression: ast.expr | None) -> list[tuple[str, Any]]:
     """Name each element of a structure of sources.
 
     Args:
@@ -135,7 +135,7 @@ def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.Fram
         frame: that of the call of `explain` or `draw`, which knows what the learner calls them.
     """
     targets = tuple(tf.nest.flatten(target))
-    goals = {key for one in targets if tf.is_tensor(one) and is_eager(one) for key in keys_of(one)}
+    goals = set(keys_in([one for one in targets if tf.is_tensor(one) and is_eager(one)]))
     flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
     own = lines.own_frame(frame)
     call = expressions.arguments(frame) if own is frame else None

@@ -59,7 +59,7 @@ class _Ways:
     def __init__(self, asked: Sequence[Question]):
         tape, targets = asked[0].tape, asked[0].targets
         self._graph, self._targets = targets[0].graph, targets
-        self._told = tape.told_to_watch()
+        self._told = tape.told
         watched = [self.inside(one) for one in (*self._told, *tape.watched_variables())]
         self._watched = list({one.name: one for one in watched if one is not None}.values())
         sources = [self.inside(question.source) for question in asked]

@@ -69,7 +69,7 @@ def _look_at(name: str, value: Any) -> NotFinite | None:
     return NotFinite(name, tuple(map(int, indices[bad[0]])), is_nan, rows, len(bad), numbers.size)
 
 
-def is_sound(model: tf.keras.Model, batch: Any, weights: list[tuple[Any, tf.Tensor]]) -> bool:
+def is_sound(model: tf.keras.Model, batch: Any, weights: model_step.Weights) -> bool:
     """Whether loss and gradients of a step, run eagerly with these weights, are finite. The model is left as it was."""
     with model_step.unchanged(model, weights):
         tape, parts = model_step.run(model, None, batch, scale=1.0)
@@ -100,7 +100,7 @@ def about_rows(batch: Any, in_batch: list[NotFinite], is_sound: Callable[[Any], 
     try:
         if not in_batch:
             rows = _alone_at_fault(batch, is_sound)
-        others = np.setdiff1d(np.arange(_row_count(batch)), rows)
+        others = np.setdiff1d(np.arange(row_count(batch)), rows)
         if not rows or not others.size or not is_sound(_selected(batch, others)):
             return [], said
     except (ValueError, TypeError, tf.errors.OpError):  # a step that takes no batch of another size
@@ -122,17 +122,18 @@ def _alone_at_fault(batch: Any, is_sound: Callable[[Any], bool]) -> list[int]:
         search(rows[: len(rows) // 2])
         search(rows[len(rows) // 2 :])
 
-    search(np.arange(_row_count(batch)))
+    search(np.arange(row_count(batch)))
     return found if len(found) <= _MOST else []
 
 
-def _row_count(batch: Any) -> int:
+def row_count(batch: Any) -> int:
+    """Return how many examples a batch has."""
     return int(tf.nest.flatten(batch)[0].shape[0])
 
 
 def _selected(batch: Any, rows: np.ndarray | Sequence[int]) -> Any:
     """The batch with some of its rows only."""
-    count = _row_count(batch)
+    count = row_count(batch)
 
     def select(value: Any) -> Any:
         return tf.gather(value, rows) if value is not None and value.shape[:1] == [count] else value

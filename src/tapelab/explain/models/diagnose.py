@@ -12,14 +12,15 @@ from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.log import keys_of
+from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
+from tapelab.explain.models.bad_rows import row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
-from tapelab.explain.models.model_step import Part
+from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.nodes import Trace
@@ -71,11 +72,7 @@ def diagnose(
 
 
 def diagnosed(
-    model: tf.keras.Model,
-    loss: Any,
-    batch: Any,
-    asked_from: Line | None,
-    weights: Sequence[tuple[Any, tf.Tensor]] = (),
+    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None, weights: Weights = ()
 ) -> Diagnosis:
     """Diagnose a model.
 
@@ -85,7 +82,7 @@ def diagnosed(
         asked_from: the learner's `Line` that asked, which is not to blame for anything; or None.
         weights: [(variable, value)] to put in place meanwhile.
     """
-    if not _is_built(model):
+    if not all(layer.built for layer in model_step.layers_of(model)):
         model(model_step.inputs_of(batch))
     if not model.trainable_variables:
         raise ValueError(
@@ -96,7 +93,7 @@ def diagnosed(
         return Diagnosis(
             model.name,
             _value(parts[0]),
-            _examples(model_step.inputs_of(batch)),
+            row_count(batch),
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
@@ -125,18 +122,9 @@ def _at_a_scale_that_fits(
             return first
 
 
-def _is_built(model: tf.keras.Model) -> bool:
-    return all(layer.built for layer in model_step.layers_of(model))
-
-
 def _value(part: Part) -> float:
     losses = tf.nest.flatten(part.loss)
     return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
-
-
-def _examples(x: Any) -> int:
-    first = tf.nest.flatten(x)[0]
-    return int(first.shape[0]) if first.shape.rank else 1
 
 
 def _examine(
@@ -147,8 +135,7 @@ def _examine(
     found = study(tape, part.loss, part.variables, ["the loss", *names])
     values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
-    targets = tuple(tf.nest.flatten(part.loss))
-    flow = Flow(tape.log, {key for one in targets for key in keys_of(one)})
+    targets, flow = tuple(tf.nest.flatten(part.loss)), Flow(tape.log, set(keys_in(part.loss)))
     health = []
     for variable, name, one, value in zip(part.variables, names, found, values, strict=True):
         numbers = {

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from unittest import mock
 
 from tapelab import process
@@ -12,6 +12,8 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 
 import numpy as np
 import tensorflow as tf
+
+Weights: TypeAlias = Sequence[tuple[Any, tf.Tensor]]  # variables, each with a value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +129,7 @@ def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
 
 
 @contextlib.contextmanager
-def unchanged(model: tf.keras.Model, weights: Sequence[tuple[Any, tf.Tensor]] = ()) -> Iterator[None]:
+def unchanged(model: tf.keras.Model, weights: Weights = ()) -> Iterator[None]:
     """Restore every variable of a model at the end of this context, in which some have other values.
 
     Args:
@@ -141,11 +143,6 @@ def unchanged(model: tf.keras.Model, weights: Sequence[tuple[Any, tf.Tensor]] = 
     finally:
         for variable, value in before:
             variable.assign(value)
-
-
-def has_own_step(model: tf.keras.Model) -> bool:
-    """Whether a model's class has a train_step of its own."""
-    return type(model).train_step is not tf.keras.Model.train_step
 
 
 def run(model: tf.keras.Model, loss: Any, batch: Any, scale: float | None = None) -> tuple[ExplainTape, list[Part]]:
@@ -163,23 +160,18 @@ def run(model: tf.keras.Model, loss: Any, batch: Any, scale: float | None = None
     Raises:
         ValueError: if `loss` is None and the model was not compiled with one.
     """
-    if loss is None and has_own_step(model):
+    if loss is None and type(model).train_step is not tf.keras.Model.train_step:
         return _run_own_step(model, batch)
     if loss is None and not model.compiled:
         raise ValueError("the model is not compiled, so it has no loss; compile it, or pass a loss")
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
     with ExplainTape(persistent=True) as tape:
-        prediction = call(model, x)
+        prediction = model(x, training=True) if _takes(model.call, "training") else model(x)
         with _labels_in_range(y, prediction):
             value = _loss(model, loss, x, y, prediction, sample_weight)
         scale = _scale(model) if scale is None else scale
         scaled = value * scale
     return tape, [Part(scaled, list(model.trainable_variables), scale)]
-
-
-def call(model: tf.keras.Model, x: Any) -> Any:
-    """Call a model as train_step does."""
-    return model(x, training=True) if _takes(model.call, "training") else model(x)
 
 
 @contextlib.contextmanager

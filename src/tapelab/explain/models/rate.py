@@ -1,6 +1,5 @@
 """Whether a step of training was too long: the loss of its own batch after all of it, and after a part of it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.causes import TRIED
@@ -13,7 +12,7 @@ _RISE = 9.0  # of the loss, on top of it
 _PARTS = tuple(10.0**-k for k in range(1, 8))
 
 
-def about_step(model: tf.keras.Model, batch: Any, before: Sequence[tuple[Any, tf.Tensor]]) -> str:
+def about_step(model: tf.keras.Model, batch: Any, before: model_step.Weights) -> str:
     """Say that a step was too long, if it was.
 
     It was where all of it makes the loss of the batch that it was made for ten times larger, and some part of it lowers

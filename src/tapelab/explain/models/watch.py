@@ -77,7 +77,6 @@ class Watch(tf.keras.callbacks.Callback):
         if remember < 2:
             raise ValueError(f"remember is {remember!r}; expected at least 2: the step with the NaN and the one before")
         self.every, self.remember, self.report = every, remember, report
-        self._function = self._original = None
         self._forget()
 
     def _forget(self) -> None:
@@ -94,23 +93,26 @@ class Watch(tf.keras.callbacks.Callback):
             )
         self._forget()
         self._asked_from = lines.own_line(sys._getframe(1))
-        self._original, self._function = model.train_function, self._make_function()
-        model.train_function = self._function
+        model.train_function = self._make_function()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._expected = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        _restore(lambda: self.model, self._function, self._original)
+        self._restore()
         self._kept.clear()
 
     def _make_function(self) -> Callable[[Iterator[Any]], Any]:
         """What stands in for the model's train_function."""
         original, model, run = self.model.train_function, weakref.ref(self.model), WatchedStep(self.model)
 
+        def restore() -> None:
+            if model() is not None and model().train_function is watched:  # it may have been replaced meanwhile
+                model().train_function = original
+
         def watched(iterator: Iterator[Any]) -> Any:
             if not self._expected:  # a fit without this callback, after one that an error ended
-                _restore(model, watched, original)
+                restore()
                 return original(iterator)
             self._expected = False
             try:
@@ -118,9 +120,10 @@ class Watch(tf.keras.callbacks.Callback):
             except StopIteration:
                 raise
             except BaseException:
-                _restore(model, watched, original)
+                restore()
                 raise
 
+        self._restore = restore
         return watched
 
     def _steps(self, iterator: Iterator[Any], run: WatchedStep) -> Any:
@@ -203,7 +206,9 @@ class Watch(tf.keras.callbacks.Callback):
         head.append(f"Not finite after it: {listed(after)}.")
         try:
             batch = _whole(looked.batch, self.model)
-            self.rows, said = about_rows(batch, in_batch, lambda part: self._is_sound(part, looked.before))
+            self.rows, said = about_rows(
+                batch, in_batch, lambda part: _outside_strategies(is_sound, self.model, part, looked.before)
+            )
             head += said
             self.diagnosis = self._diagnosed(looked)
             self.recent = [self._measured(one) for one in self._kept if one.step < self.step]
@@ -212,9 +217,6 @@ class Watch(tf.keras.callbacks.Callback):
             head.append(f"It could not be run again: {type(error).__name__}: {error}")
             return "\n".join(head)
         return "\n".join([*head, *self._told()])
-
-    def _is_sound(self, batch: Any, weights: list[tuple[Any, tf.Tensor]]) -> bool:
-        return _outside_strategies(is_sound, self.model, batch, weights)
 
     def _measured(self, kept: Looked) -> tuple[int, float, float]:
         found = self._diagnosed(kept)
@@ -244,15 +246,6 @@ class Watch(tf.keras.callbacks.Callback):
         norms = [norm for _, _, norm in self.recent]
         pairs = list(itertools.pairwise(norms))
         return len(pairs) > 1 and all(new > _GROWTH * old > 0 or not math.isfinite(new) for old, new in pairs)
-
-
-def _restore(
-    model: Callable[[], tf.keras.Model | None], function: Callable[..., Any] | None, original: Callable[..., Any] | None
-) -> None:
-    """Put a model's train_function back, unless it was replaced meanwhile. `model` is called for the model."""
-    model = model()
-    if model is not None and function is not None and model.train_function is function:
-        model.train_function = original
 
 
 def _value(part: Any) -> Any:

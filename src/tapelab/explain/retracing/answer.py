@@ -246,11 +246,8 @@ def _several(found: Sequence[New], name: str) -> RetracingCause:
     if _step_of(functions[0]):
         models = len({id(callables.in_closure(function, "self")) for function in functions})
         return made_anew("keras_recompiled", name, len(functions), line, models=models)
-    changed = {}
-    for key in found[0].captured:
-        values = tuple(dict.fromkeys(repr(new.captured.get(key)) for new in found))
-        if len(values) > 1:
-            changed[key] = values
+    values = {key: tuple(dict.fromkeys(repr(new.captured.get(key)) for new in found)) for key in found[0].captured}
+    changed = {key: several for key, several in values.items() if len(several) > 1}
     if len({id(callables.plain(function)) for function in functions}) > 1:
         code = "made_anew"
     else:

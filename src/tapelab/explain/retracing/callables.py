@@ -88,12 +88,7 @@ def call_on(line: Line | None, name: str) -> ast.Call | None:
     """Return the call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
     if line is None:
         return None
-    tree = expressions.tree_of(line.file)
-    if tree is None:
-        return None
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
-    ]
+    calls = expressions.covering(line, ast.Call)
     named = [node for node in calls if ast.unparse(node.func).split(".")[-1] == name]
     others = [node for node in calls if isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)]
     return next((found[0] for found in (named, others) if len(found) == 1), None)

@@ -52,9 +52,8 @@ def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0
         A list of `RetracingCause`, the one with the most traces first.
     """
     by_cause = {}
-    for number, trace in enumerate(found):
-        if number == 0 or number < since:
-            continue
+    for number in range(max(since, 1), len(found)):
+        trace = found[number]
         earlier = [_differences(old, trace) for old in found[:number]]
         # Of those that resemble it as much, the latest. A list built in another way is less alike than all its values.
         differences = min(reversed(earlier), key=lambda one: (sum(code == "structure" for _, code in one), len(one)))
@@ -86,7 +85,7 @@ def _differences(old: FunctionTrace, new: FunctionTrace) -> list[tuple[str, str]
     """Return [(path, code)] of what two traces differ in."""
     if old.makes_variables is not new.makes_variables and _same_leaves(old, new):
         return [("", "variables_made")]
-    found = [("", _SETTING[key]) for key in new.setting if old.setting[key] != new.setting[key]]
+    found = [("", code) for code in new.setting if old.setting[code] != new.setting[code]]
     structures = []
     for path in dict.fromkeys([*old.leaves, *new.leaves]):
         before, after = old.leaves.get(path), new.leaves.get(path)
@@ -113,9 +112,6 @@ def _of_whole_lists(differences: Sequence[tuple[str, str]], trace: FunctionTrace
             for path, code in differences
         )
     )
-
-
-_SETTING = {"graph": "graph", "strategy": "strategy", "saving": "saving", "xla": "graph"}
 
 
 def _same_leaves(old: FunctionTrace, new: FunctionTrace) -> bool:
@@ -145,13 +141,11 @@ def _codes(before: Leaf, after: Leaf) -> list[str]:
 def _covers(trace: FunctionTrace, earlier: Sequence[FunctionTrace], path: str) -> bool:
     """Whether a trace gave up a dimension that earlier ones still had."""
     shape = trace.leaves[path].shape
-    if shape.rank is None or None in shape.as_list():
-        return any(
-            old.leaves[path].shape.is_compatible_with(shape)
-            for old in earlier
-            if path in old.leaves and old.leaves[path].shape is not None
-        )
-    return False
+    return not shape.is_fully_defined() and any(
+        old.leaves[path].shape.is_compatible_with(shape)
+        for old in earlier
+        if path in old.leaves and old.leaves[path].shape is not None
+    )
 
 
 def _text(leaf: Leaf | None, code: str) -> str:
@@ -164,8 +158,6 @@ def _text(leaf: Leaf | None, code: str) -> str:
         return leaf.dtype.name
     if leaf.kind == "value":
         return repr(leaf.value)
-    if leaf.kind in ("object", "structure"):
-        return leaf.value
     if leaf.kind in ("tensor", "variable"):
         return f"a {leaf.kind} of {leaf.dtype.name} {leaf.shape}"
     return str(leaf.value)
@@ -223,12 +215,7 @@ def _where_shapes_differ(seen: Sequence[Leaf | None]) -> str:
 
 
 def made_anew(
-    code: str,
-    name: str,
-    count: int,
-    line: Line | None,
-    changed: Mapping[str, tuple[str, ...]] | None = None,
-    models: int | None = None,
+    code: str, name: str, count: int, line: Line | None, changed: Mapping[str, Any] | None = None, models: int = 1
 ) -> RetracingCause:
     """Return the cause of several functions that have one definition.
 
@@ -238,10 +225,10 @@ def made_anew(
         count: how many there are.
         line: that of the last call.
         changed: names that the function's code reads from outside and that were not the same: name → values as text.
-        models: the number of models that they belong to, for Keras.
+        models: the number of models that they belong to.
     """
     changed = changed or {}
-    why = f", for {models} models." if models and models > 1 else ": compile() forgets what was traced."
+    why = f", for {models} models." if models > 1 else ": compile() forgets what was traced."
     cause = RETRACED[code]
     said, fix = (text.format(name=name, count=count, why=why) for text in (cause.sentence, cause.fix))
     for key, values in changed.items():

@@ -89,7 +89,7 @@ class FunctionTrace:
 
     Attributes:
         leaves: path in the arguments, such as ``batch['image']`` → `Leaf`.
-        setting: what else decides: name → hashable.
+        setting: what else decides: the code of the cause where it changes → hashable.
         makes_variables: True for the trace of a first call that made variables, False for that of one after it, None
             where there are none.
         line: the learner's `Line` with the call, or None.
@@ -215,10 +215,9 @@ def mark_makers(found: list[FunctionTrace]) -> list[FunctionTrace]:
 def _trace(function_type: typing.Any, context: typing.Any, line: Line | None, call: ast.Call | None) -> FunctionTrace:
     eager = context.context
     setting = {
-        "graph": None if eager.parent_graph is None else id(eager.parent_graph),
+        "graph": (None if eager.parent_graph is None else id(eager.parent_graph), eager.xla_context_id),
         "strategy": (eager.in_cross_replica_context, tuple(map(str, eager.device_functions))),
         "saving": str(eager.variable_policy),
-        "xla": eager.xla_context_id,
     }
     leaves = {}
     for name, parameter in function_type.parameters.items():
@@ -250,12 +249,9 @@ def _flatten(path: str, kind: typing.Any, leaves: dict[str, Leaf]) -> None:
 
 def _inner(path: str, kind: typing.Any) -> tuple[dict[str, typing.Any] | None, str | None]:
     """Return ({path: type} of what is inside, a description), or (None, None) where a type is no structure."""
-    if isinstance(kind, default_types.List):
-        inner = _numbered(path, kind.components_tuple.components)
-        return inner, f"a list of {len(inner)}"
-    if isinstance(kind, default_types.Tuple):
-        inner = _numbered(path, kind.components)
-        return inner, f"a tuple of {len(inner)}"
+    if isinstance(kind, (default_types.List, default_types.Tuple)):
+        inner = _numbered(path, getattr(kind, "components_tuple", kind).components)
+        return inner, f"a {type(kind).__name__.lower()} of {len(inner)}"
     if isinstance(kind, default_types.Dict):
         inner = {f"{path}[{key!r}]": inside for key, inside in kind.mapping.items()}
         return inner, "a dict with " + (", ".join(sorted(map(repr, kind.mapping))) or "no keys")

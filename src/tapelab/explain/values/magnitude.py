@@ -60,13 +60,9 @@ def flow(evidence: Evidence) -> list[FlowStep]:
     Returns:
         A list of `FlowStep`, the target's end first.
     """
-    reached = evidence.reached
 
     def size(tensor: Gradient | None, key: int) -> float:
-        values, mask = array(tensor), reached.get(key)
-        if mask is None or mask.shape != values.shape:
-            return rms(values)
-        return rms(values[mask]) if mask.any() else 0.0
+        return rms(evidence.concerned(tensor, key))
 
     steps, key, replay = [], evidence.source, evidence.replay
     while True:
@@ -143,8 +139,7 @@ def _cancelling(evidence: Evidence, steps: Sequence[FlowStep]) -> Story | None:
 
 def _use(evidence: Evidence, node: Node) -> Node:
     """The node, or of a variable's read the first that uses what was read."""
-    users = evidence.trace.users.get(node.outputs[0], ()) if node.op == "ReadVariableOp" else ()
-    return users[0] if users else node
+    return next(iter(evidence.users(node.outputs[0])), node) if node.op == "ReadVariableOp" else node
 
 
 def _place(node: Node) -> str:

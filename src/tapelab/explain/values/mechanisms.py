@@ -73,11 +73,7 @@ def _division(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: n
     if (below == 0).any():
         if shrunk_to_zero(evidence, node.inputs[-1]):
             return "underflow"
-        try:
-            both = np.broadcast_arrays(above, below)
-        except ValueError:
-            both = above, below
-        return "zero_over_zero" if makes_nan and ((both[0] == 0) & (both[1] == 0)).any() else "division_by_zero"
+        return "zero_over_zero" if makes_nan and ((above == 0) & (below == 0)).any() else "division_by_zero"
     return "division_by_zero" if (np.abs(below) < TINY).any() else "overflow"
 
 
@@ -117,8 +113,6 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
             zero = evidence.array(key) == 0
             if node.op == "Pow":
                 values = values[:1]
-            if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
-                values = values[:1]
             nonzero = [value[zero] if value.shape == zero.shape else value for value in values]
             if node.op == "Exp":
                 return node if zero.any() and np.isfinite(values[0]).all() else None
@@ -153,7 +147,8 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
             if (x[0] == 0).all():
                 return "at_kink"
             return "dead_relu" if (x[0] <= 0).all() else "clipped"
-        return "dead_relu" if op == "Maximum" and _is_relu(evidence, node) else "clipped"
+        is_relu = op == "Maximum" and any(one.size == 1 and not one.any() for one in x)
+        return "dead_relu" if is_relu else "clipped"
     if known(op).has("saturates"):
         return "underflow" if op == "Exp" else "saturated"
     if op in ("Softmax", "LogSoftmax"):
@@ -176,9 +171,7 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return "not_selected"
     if op in PRODUCTS or op in ("RealDiv", "DivNoNan", "Xlogy", "Xdivy"):
         return _by_product(evidence, node, position, x)
-    if op == "Cumprod":
-        return "wrong_at_zero"
-    if op == "Prod":
+    if op in ("Prod", "Cumprod"):
         return "underflow" if x[0].all() else "multiplied_by_zero"
     if op == "Mean" and not x[0].size:
         return "zero_over_zero"
@@ -197,10 +190,6 @@ def _has_margin(evidence: Evidence, node: Node) -> bool:
                     return True
             maker = evidence.trace.producer.get(maker.inputs[0])
     return False
-
-
-def _is_relu(evidence: Evidence, node: Node) -> bool:
-    return any(not array.any() and array.size == 1 for array in evidence.made_of(node))
 
 
 def read_from(evidence: Evidence, key: int) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms
-from tapelab.explain.values.rerun.evidence import Evidence, bad_elements
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, with_fact
 
@@ -70,9 +70,7 @@ def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], .
     at = _bad_outputs(evidence, node)
     code, key = mechanisms.of_infinite(evidence, node, at)
     if code == "underflow":
-        shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
-        then = ((node, "got 0"), *then)
-        node, key = shrunk, shrunk.inputs[0]
+        return _got_zero(evidence, node, then)
     if code in ("division_by_zero", "zero_over_zero", "overflow") and node.event.place.in_backward:
         makers = (evidence.maker(one) for one in node.inputs)
         root = next((one for one in makers if one is not None and one.op == "Sqrt"), None)
@@ -85,6 +83,11 @@ def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], .
         return of_value(evidence, hidden)
     is_half = bool(node.outputs) and evidence.trace.values[node.outputs[0]].dtype.size == 2
     return Story(code, node, key, then, {"is_half": is_half})
+
+
+def _got_zero(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], ...]) -> Story:
+    shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1])
+    return Story("underflow", shrunk, shrunk.inputs[0], ((node, "got 0"), *then))
 
 
 def _hidden(evidence: Evidence, node: Node) -> int | None:
@@ -106,7 +109,7 @@ def _hidden(evidence: Evidence, node: Node) -> int | None:
 def _bad_outputs(evidence: Evidence, node: Node) -> np.ndarray | np.bool_ | None:
     """Where the first output is bad, if it has the shape of the first input."""
     made = array(evidence.trace.values[node.outputs[0]])
-    return bad_elements(made) if node.inputs and made.shape == evidence.array(node.inputs[0]).shape else None
+    return ~np.isfinite(made) if node.inputs and made.shape == evidence.array(node.inputs[0]).shape else None
 
 
 def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) -> Story:
@@ -170,7 +173,7 @@ def of_cotangent(evidence: Evidence) -> Story:
 def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
     """The story of one node at which good cotangents became bad."""
     passed = evidence.replay.passed[node]
-    mask = bad_elements(array(passed.downstream[position]))
+    mask = ~np.isfinite(array(passed.downstream[position]))
     known = [key for key in (*node.inputs, *node.outputs) if _is_bad_there(evidence, key, mask)]
     turned = ((node, "turned the gradient bad"),)
     if known:
@@ -187,14 +190,14 @@ def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
             values |= {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
         story = Story(code, node, key, values=values, certain=code != "unexplained")
         if code == "underflow":
-            shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
-            story = Story(code, shrunk, shrunk.inputs[0], ((node, "got 0"), *turned))
+            story = _got_zero(evidence, node, turned)
     maker = _zero_maker(evidence, node, mask)
     if maker is None or story.code in ("source_not_finite", "custom_gradient"):
         return story
     if maker.op in _SELECTIONS:
         return dataclasses.replace(story, code="unselected_branch", then=(*story.then, (maker, "gave it gradient 0")))
-    if maker.op in ("Mul", "MulNoNan") and _has_constant_zero(evidence, maker):
+    zeros = [key for key in maker.inputs if np.any(evidence.array(key) == 0)]
+    if maker.op in ("Mul", "MulNoNan") and not all(map(evidence.is_learned, zeros)):
         return dataclasses.replace(story, code="masked_by_zero", then=(*story.then, (maker, "multiplied by 0")))
     if maker.op in _SLICES:
         values = {**story.values, "unused": True}
@@ -215,12 +218,8 @@ def _may_overflow(evidence: Evidence, node: Node, position: int) -> bool:
 
 def _is_bad_there(evidence: Evidence, key: int, mask: np.ndarray | np.bool_) -> bool:
     """Whether a forward value is bad where a cotangent is; of another shape, anywhere."""
-    bad = bad_elements(evidence.array(key))
+    bad = ~np.isfinite(evidence.array(key))
     return bool((bad & mask).any() if bad.shape == mask.shape else bad.any())
-
-
-def _has_constant_zero(evidence: Evidence, node: Node) -> bool:
-    return any(np.any(evidence.array(key) == 0) and not evidence.is_learned(key) for key in node.inputs)
 
 
 def _zero_maker(evidence: Evidence, node: Node, bad: np.ndarray | np.bool_) -> Node | None:

@@ -4,7 +4,7 @@ from tapelab.explain.causes import SYMPTOMS, VALUES
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import number
 from tapelab.explain.values.not_finite import Story
-from tapelab.explain.values.rerun.evidence import READS, Evidence, bad_elements
+from tapelab.explain.values.rerun.evidence import READS, Evidence
 
 import numpy as np
 
@@ -93,15 +93,10 @@ def _value_there(evidence: Evidence, story: Story) -> str:
         return "its value"
     picked = values.ravel()
     made = array(evidence.trace.values[story.node.outputs[0]]) if story.node.outputs else values
-    bad = story.values.get("at", bad_elements(made))
+    bad = story.values.get("at", ~np.isfinite(made))
     if story.code == "source_not_finite":
-        bad = bad_elements(values)
+        bad = ~np.isfinite(values)
     if bad.shape == values.shape and bad.any():
         picked = values[bad]
-    if np.iscomplexobj(picked):
-        return str(picked[0])
-    return number(picked[0] if (picked == picked[0]).all() or picked.size == 1 else _telling(story, picked))
-
-
-def _telling(story: Story, picked: np.ndarray) -> np.number:
-    return picked[np.argmax(np.abs(picked))] if story.code in ("overflow", "saturated", "clipped") else picked[0]
+    is_largest_told = story.code in ("overflow", "saturated", "clipped")
+    return number(picked[np.argmax(np.abs(picked))] if is_largest_told else picked[0])

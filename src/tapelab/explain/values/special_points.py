@@ -1,14 +1,15 @@
 """Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues, roots.
 
-`SPECIAL_POINTS` is what the audit of TensorFlow's derivatives (ci/derivative_audit/SPECIAL_POINTS.md) knows, as a
-table: the operation, at which recorded values it is at such a point, and what it is called. A row alone accuses nobody.
-Only where differences of the target, to both sides, agree with each other and not with the gradient is it told.
+`SPECIAL_POINTS` is what the audit of TensorFlow's derivatives (ci/derivative_audit/SPECIAL_POINTS.md) knows: what such
+a point is called, and by which recorded values an operation is at it. The rows of these causes have the operations. A
+rule alone accuses nobody. Only where differences of the target, to both sides, agree with each other and not with the
+gradient is it told.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from tapelab.explain.ground.measure import array
+from tapelab.explain.causes import VALUES
+from tapelab.explain.ground.measure import array, rounding
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
@@ -18,21 +19,6 @@ import numpy as np
 _STEP = 0.01  # of the source's size, or of 1: of the four steps, the largest
 _OFF = 0.05  # relative: far more than float32 and differences leave
 _TRIES = 2  # directions; each costs four evaluations of the target
-
-
-@dataclasses.dataclass(frozen=True)
-class SpecialPoint:
-    """A row.
-
-    Attributes:
-        operations: types.
-        holds: whether a node of such a type is at a special point, by the values that were recorded.
-        code: a key of `VALUES`.
-    """
-
-    operations: frozenset[str]
-    holds: Callable[[Evidence, Node], bool]
-    code: str
 
 
 def _has_zero(evidence: Evidence, node: Node) -> bool:
@@ -49,13 +35,16 @@ def _at_kink(evidence: Evidence, node: Node) -> bool:
     return bool((x[0] == other).any())
 
 
-def _is_degenerate(evidence: Evidence, node: Node) -> bool:
-    """Whether two eigenvalues or singular values are equal up to rounding."""
+def _equal(evidence: Evidence, node: Node) -> np.ndarray:
+    """Which eigenvalues or singular values are equal to which others up to rounding: a mask."""
     values = evidence.array(node.outputs[0])
-    if values.ndim == 0 or values.shape[-1] < 2:
-        return False
-    gaps = np.abs(np.diff(np.sort(values, -1), axis=-1))
-    return bool((gaps <= 8 * np.finfo(values.dtype).eps * np.abs(values).max()).any())
+    gaps = np.abs(values[..., :, None] - values[..., None, :])
+    is_equal = gaps <= 8 * rounding(evidence.trace.values[node.outputs[0]]) * np.abs(values).max(initial=0.0)
+    return is_equal & ~np.eye(values.shape[-1], dtype=bool)
+
+
+def _is_degenerate(evidence: Evidence, node: Node) -> bool:
+    return bool(_equal(evidence, node).any())
 
 
 def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
@@ -64,13 +53,13 @@ def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
     return above is not None and bool(((array(above) == 0) & (evidence.array(node.inputs[0]) == 0)).any())
 
 
-SPECIAL_POINTS = (
-    SpecialPoint(frozenset({"Xlogy", "Xlog1py", "Xdivy"}), _is_zero_coefficient, "zero_coefficient"),
-    SpecialPoint(frozenset({"SelfAdjointEigV2", "Svd"}), _is_degenerate, "equal_eigenvalues"),
-    SpecialPoint(frozenset({"Cumprod", "Prod", "SegmentProd", "UnsortedSegmentProd"}), _has_zero, "product_with_zero"),
-    SpecialPoint(frozenset({"Abs", "Relu", "Maximum", "Minimum"}), _at_kink, "kinks_meet"),
-    SpecialPoint(frozenset({"Sqrt"}), _is_root_without_cotangent, "root_at_zero"),
-)
+SPECIAL_POINTS = {
+    "zero_coefficient": _is_zero_coefficient,
+    "equal_eigenvalues": _is_degenerate,
+    "product_with_zero": _has_zero,
+    "kinks_meet": _at_kink,
+    "root_at_zero": _is_root_without_cotangent,
+}
 
 
 def story(evidence: Evidence) -> Story | None:
@@ -83,19 +72,53 @@ def story(evidence: Evidence) -> Story | None:
         A `Story`, or None.
     """
     nodes = [node for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
-    for row in SPECIAL_POINTS:
-        found = [node for node in nodes if node.op in row.operations and row.holds(evidence, node)]
-        if row.code == "kinks_meet" and len(found) < 2:
+    for code, holds in SPECIAL_POINTS.items():
+        operations = VALUES[code].operations.split()
+        found = [node for node in nodes if node.op in operations and holds(evidence, node)]
+        if code == "kinks_meet" and len(found) < 2:
             continue
         if found:
             # Two rows may hold, and one of them be innocent: what is told is that the gradient is off, and where from.
-            if not _is_missed(evidence, nodes, row.code == "root_at_zero"):
+            if not _is_missed(evidence, nodes, code == "root_at_zero"):
                 return None
             node = min(found, key=lambda one: one.index)
-            code = "wrong_at_zero" if node.op == "Cumprod" and not node.is_backward else row.code
+            code = "wrong_at_zero" if node.op == "Cumprod" and not node.is_backward else code
             values = {"at": evidence.array(node.inputs[0]) == 0} if code == "root_at_zero" else {}
             return Story(code, node, node.inputs[0], values=values)
     return None
+
+
+def undefined_eigenvectors(evidence: Evidence) -> Story | None:
+    """Look for equal eigenvalues or singular values in whose vectors the gradient is not defined.
+
+    It is defined where the target stays as it is when these vectors turn. TensorFlow leaves the turn out.
+
+    Args:
+        evidence: an `Evidence`.
+
+    Returns:
+        A `Story`, or None.
+    """
+    for node, passed in evidence.replay.passed.items():
+        is_spectral = node.op in VALUES["equal_eigenvalues"].operations.split()
+        if not is_spectral or node.inputs[0] not in evidence.depends:
+            continue
+        values, *vectors = map(evidence.array, node.outputs)
+        gradients = [array(one) for one in passed.upstream[1:]]
+        if not all(one.ndim > 1 and one.size for one in vectors + gradients):  # only the values were computed
+            continue
+        count, largest = values.shape[-1], max(np.abs(one).max() for one in gradients)
+        turns = np.sum([_turn(*both)[..., :count, :count] for both in zip(vectors, gradients, strict=True)], axis=0)
+        turned = np.abs(turns[_equal(evidence, node)]).max(initial=0.0)
+        if turned > 1e3 * rounding(evidence.trace.values[node.outputs[0]]) * largest:
+            return Story("degenerate_eigenvalues", node, node.inputs[0])
+    return None
+
+
+def _turn(vectors: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """How the target changes where columns turn into each other: an antisymmetric matrix, 0 on the diagonal."""
+    product = np.swapaxes(vectors.conj(), -1, -2) @ gradient
+    return product - np.swapaxes(product.conj(), -1, -2)
 
 
 def _is_missed(evidence: Evidence, nodes: Iterable[Node], at_edge: bool) -> bool:
@@ -127,7 +150,7 @@ def _differs(evidence: Evidence, direction: np.ndarray, slope: float, x: np.ndar
     """Whether the target's slope along a direction is another; None where there is none, or it is not known."""
     step = _STEP * max(1.0, float(np.abs(x).max(initial=0.0)))
     here = evidence.target_sum()
-    noise = 20 * float(np.finfo(x.dtype).eps) * max(abs(here), 1.0) / step
+    noise = 20 * rounding(evidence.trace.values[evidence.target]) * max(abs(here), 1.0) / step
     central, bends = [], []
     for h in (step, step / 2):
         above, below = (evidence.target_moved(side * h * direction) for side in (1, -1))

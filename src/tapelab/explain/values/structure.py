@@ -1,11 +1,12 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
-from collections.abc import Callable, Iterable, KeysView, Mapping
+from collections.abc import Iterable, KeysView
 
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import number
 from tapelab.explain.ground.walks import reachable
+from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node, Trace
@@ -31,39 +32,6 @@ def story(evidence: Evidence) -> Story | None:
         if found is not None:
             return found
     return None
-
-
-def equal_eigenvalues(evidence: Evidence) -> Story | None:
-    """Look for equal eigenvalues or singular values in whose vectors the gradient is not defined.
-
-    It is defined where the target stays as it is when these vectors turn. TensorFlow leaves the turn out.
-
-    Args:
-        evidence: an `Evidence`.
-
-    Returns:
-        A `Story`, or None.
-    """
-    for node, passed in evidence.replay.passed.items():
-        if node.op not in ("SelfAdjointEigV2", "Svd") or node.inputs[0] not in evidence.depends:
-            continue
-        values, *vectors = map(evidence.array, node.outputs)
-        gradients = [array(one) for one in passed.upstream[1:]]
-        if not all(one.ndim > 1 and one.size for one in vectors + gradients):  # only the values were computed
-            continue
-        count, rounding = values.shape[-1], np.finfo(evidence.value(node.outputs[0]).dtype.as_numpy_dtype).eps
-        turns = sum(_turn(*both)[..., :count, :count] for both in zip(vectors, gradients, strict=True))
-        gaps = np.abs(values[..., :, None] - values[..., None, :])
-        is_equal = (gaps <= 8 * rounding * np.abs(values).max()) & ~np.eye(count, dtype=bool)
-        if np.abs(turns[is_equal]).max(initial=0.0) > 1e3 * rounding * max(np.abs(one).max() for one in gradients):
-            return Story("degenerate_eigenvalues", node, node.inputs[0])
-    return None
-
-
-def _turn(vectors: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """How the target changes where columns turn into each other: an antisymmetric matrix, 0 on the diagonal."""
-    product = np.swapaxes(vectors.conj(), -1, -2) @ gradient
-    return product - np.swapaxes(product.conj(), -1, -2)
 
 
 def _cross_entropy(evidence: Evidence) -> Story | None:
@@ -160,7 +128,7 @@ def _symmetric_units(evidence: Evidence) -> Story | None:
 def remarks(evidence: Evidence) -> tuple[str, ...]:
     """Return what to add about how a gradient was computed, a tuple of keys of `REMARKS`."""
     is_second = any(node.is_backward for node in evidence.replay.passed)
-    twice = is_second and any(map(_takes_moments(evidence), evidence.trace.nodes))
+    twice = is_second and any(_takes_moments(evidence, node) for node in evidence.trace.nodes)
     found = {
         "moments_twice": twice,
         "wrong_in_tensorflow": any(_is_wrong_in_tensorflow(evidence, node) for node in evidence.replay.passed),
@@ -195,21 +163,14 @@ def _before(trace: Trace, keys: Iterable[int]) -> KeysView[int]:
     return reachable(keys, lambda key: trace.producer[key].inputs if key in trace.producer else ())
 
 
-def _origin(producer: Mapping[int, Node], node: Node) -> int:
-    """The key of a node's first input; of a variable's value, which is read anew for each use, of its handle."""
-    maker = producer.get(node.inputs[0])
-    return maker.inputs[0] if maker is not None and maker.op == "ReadVariableOp" else node.inputs[0]
-
-
-def _takes_moments(evidence: Evidence) -> Callable[[Node], bool]:
-    """Return whether a node is the squared distance from a mean whose gradient is stopped, as in tf.nn.moments."""
+def _takes_moments(evidence: Evidence, node: Node) -> bool:
+    """Whether a node is the squared distance from a mean whose gradient is stopped, as in tf.nn.moments."""
+    if node.op != "SquaredDifference" or node.inputs[0] not in evidence.depends:
+        return False
     producer = evidence.trace.producer
-
-    def is_it(node: Node) -> bool:
-        if node.op != "SquaredDifference" or node.inputs[0] not in evidence.depends:
-            return False
-        stop = producer.get(node.inputs[1])
-        mean = producer.get(stop.inputs[0]) if stop is not None and stop.op == "StopGradient" else None
-        return mean is not None and mean.op == "Mean" and _origin(producer, mean) == _origin(producer, node)
-
-    return is_it
+    stop = producer.get(node.inputs[1])
+    mean = producer.get(stop.inputs[0]) if stop is not None and stop.op == "StopGradient" else None
+    if mean is None or mean.op != "Mean":
+        return False
+    of, to = mean.inputs[0], node.inputs[0]  # a variable's value is read anew for each use
+    return of == to or read_from(evidence, of) == read_from(evidence, to) is not None

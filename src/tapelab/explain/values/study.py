@@ -4,15 +4,15 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import Log, keys_of
-from tapelab.explain.ground.measure import Gradient, Measures, array
+from tapelab.explain.ground.lines import Frame
+from tapelab.explain.ground.log import Log, keys_in, keys_of
+from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
@@ -23,16 +23,10 @@ from tapelab.explain.values.sentences import blamed, sentence_of
 
 import numpy as np
 import tensorflow as tf
-from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
 def study(
-    tape: ExplainTape,
-    target: Any,
-    sources: Any,
-    names: Sequence[str],
-    gradients: Sequence[Any] | None = None,
-    frame: types.FrameType | None = None,
+    tape: ExplainTape, target: Any, sources: Any, names: Sequence[str], gradients: Any = None, frame: Frame = None
 ) -> list[Explanation]:
     """Explain the values of the gradients of a target.
 
@@ -62,16 +56,12 @@ class _Replays:
     """The replay of a tape with functions taken apart, and where the tape contradicts it, one with functions whole."""
 
     def __init__(self, log: Log, targets: Iterable[Any], sources: Iterable[Any]):
-        self._log = log
-        self._targets = [key for target in targets for key in keys_of(target)]
-        self._sources = [key for source in sources for key in keys_of(source)]
-        self._made = {}
+        self._log, self._keys, self._made = log, (keys_in(targets), keys_in(sources)), {}
 
     def of(self, inline: bool) -> tuple[Replay, Measures]:
         """The `Replay` and the `Measures` of it."""
         if inline not in self._made:
-            replay = Replay(Trace(self._log, inline), self._targets, self._sources)
-            self._made[inline] = replay, Measures()
+            self._made[inline] = Replay(Trace(self._log, inline), *self._keys), Measures()
         return self._made[inline]
 
     def evidence(self, source: Any, gradient: Gradient | None) -> Evidence | None:
@@ -103,24 +93,19 @@ def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tu
     """
     if found is None or gradient is None:
         return found is None and (gradient is None or not array(gradient).any())
-    eps = float(finfo(gradient.dtype.real_dtype.as_numpy_dtype).eps)
     found, expected = array(found), array(gradient)
     if found.shape != expected.shape:
         return False
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max(initial=0.0))
     terms = [np.abs(array(part)).max(initial=0.0) for _, part in parts]
-    rounding = 30 * eps * max([term for term in terms if np.isfinite(term)], default=0.0)
+    noise = 30 * rounding(gradient) * max([term for term in terms if np.isfinite(term)], default=0.0)
     with np.errstate(invalid="ignore"):
-        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
+        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, noise), equal_nan=True)
 
 
 def _explained(
-    replays: _Replays,
-    source: Any,
-    gradient: Gradient | None,
-    names: Mapping[str, str],
-    frame: types.FrameType | None,
+    replays: _Replays, source: Any, gradient: Gradient | None, names: Mapping[str, str], frame: Frame
 ) -> Explanation:
     if gradient is None:
         return Explanation(False, "exists", "", **names)
@@ -131,7 +116,9 @@ def _explained(
         return _unexplained(symptom, gradient, names)
     if evidence.gradient is None:
         cut = _cut_of(evidence)
-        story = Story("other_output", _call_of(evidence)) if cut is None else Story("cut_where_it_ran", cut)
+        # Of a function, the last call that was recorded: there a zero stands for None.
+        call = next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
+        story = Story("other_output", call) if cut is None else Story("cut_where_it_ran", cut)
     else:
         symptom, story = _judge(evidence, symptom, values)
     return worded(evidence, symptom, story, gradient, names, frame)
@@ -166,7 +153,7 @@ def _judge(evidence: Evidence, symptom: str, values: np.ndarray) -> tuple[str, S
         return symptom, story
     if symptom in ("nan", "inf"):
         return symptom, not_finite.of_cotangent(evidence)
-    special = (structure.equal_eigenvalues, special_points.story)
+    special = (special_points.undefined_eigenvectors, special_points.story)
     idle = (zeros.without_effect,) if symptom in ("zero", "tiny") else ()
     found = next((one for rule in (*special, *idle) if (one := rule(evidence)) is not None), None)
     if found is None and symptom == "zero":
@@ -188,18 +175,8 @@ def _cut_of(evidence: Evidence) -> Node | None:
     return None
 
 
-def _call_of(evidence: Evidence) -> Node | None:
-    """The last call of a function that was recorded: where a zero stands for None."""
-    return next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
-
-
 def worded(
-    evidence: Evidence,
-    symptom: str,
-    story: Story,
-    gradient: Any,
-    names: Mapping[str, str],
-    frame: types.FrameType | None = None,
+    evidence: Evidence, symptom: str, story: Story, gradient: Any, names: Mapping[str, str], frame: Frame = None
 ) -> Explanation:
     """Put a story into words, and look for a fix.
 

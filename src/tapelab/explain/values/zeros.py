@@ -207,15 +207,12 @@ def partly_zero(evidence: Evidence) -> Story:
         evidence: an `Evidence`.
 
     Returns:
-        A `Story`; its `is_alarm` is True for dead units and where TensorFlow's gradient is wrong.
+        A `Story`; its `is_alarm` is True for dead units.
     """
     dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
     if dead[0]:
         return dead[1]
     lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
-    for _, node in lossy:
-        if node.op == "Cumprod" and np.any(evidence.array(node.inputs[0]) == 0):
-            return Story("wrong_at_zero", node, node.inputs[0])
     share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
     if node is None or share == 0:
         return Story("exists", None, is_alarm=False)

@@ -8,12 +8,12 @@ given. What works when it is run is shown, and what was not run is a hint.
 """
 
 import ast
-import types
 from ast import unparse as text
 from collections.abc import Iterator, Mapping
 
 from tapelab.explain.causes import VALUES, Cause
 from tapelab.explain.ground.expressions import called, contains, statement_at
+from tapelab.explain.ground.lines import Frame
 from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
 from tapelab.explain.values.fixes.patterns import filled, match
 from tapelab.explain.values.fixes.trial import tried
@@ -29,9 +29,7 @@ _INSIDE = {"Exp": "< 80", "Acos": "** 2 < 1", "Asin": "** 2 < 1", "Atanh": "** 2
 _SAFE = {"Exp": "0.0", "Cosh": "0.0", "Sinh": "0.0", "Acos": "0.0", "Asin": "0.0", "Atanh": "0.0", "Tan": "0.0"}
 
 
-def repair(
-    story: Story, names: Mapping[str, str], evidence: Evidence, frame: types.FrameType | None = None
-) -> tuple[str, str]:
+def repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Frame = None) -> tuple[str, str]:
     """Return what to write, as code, and what became of it when it was run: a key of `tapelab.explain.causes.TRIED`.
 
     Args:
@@ -40,8 +38,6 @@ def repair(
         evidence: the `Evidence` that it was read from.
         frame: the learner's frame, or None.
     """
-    if story.code == "exists":
-        return "", "untried"
     second = None
     for fix in _proposed(story, evidence):
         result = tried(fix, story.code, story.node, evidence, frame)
@@ -53,15 +49,14 @@ def repair(
 
 def _proposed(story: Story, evidence: Evidence) -> Iterator[Fix]:
     """What the patterns and the rules propose, each a `Fix`, the likeliest first."""
-    expression = of_node(story.node) if story.node is not None else None
-    line = story.node.line if story.node is not None else None
+    if story.node is None:
+        return
+    expression, line = of_node(story.node), story.node.line
     statement = statement_at(line, expression) if line is not None else None
     patient = Patient(story.node, story.then, expression, statement, story.values, evidence)
     cause = VALUES[story.code]
     if expression is not None:
         yield from _rewritten(patient, cause)
-    elif story.code not in _OF_OPERATIONS and not cause.advice:
-        return
     found = _RULES.get(story.code, lambda _: _advice(patient, cause))(patient)
     for one in found if isinstance(found, list) else [found]:
         if one:
@@ -179,7 +174,7 @@ def _clip(patient: Patient) -> Fix | None:
 
 
 def _twice(patient: Patient) -> Fix | None:
-    for part in ast.walk(patient.expression):
+    for part in ast.walk(patient.expression) if patient.expression is not None else ():
         if called(part) == "softmax" and part.args:
             return patient.with_part(part, text(part.args[0]))
     return None
@@ -197,9 +192,6 @@ _SMALLER_OR_WIDER = "# smaller numbers: scale what goes in; or this part in floa
 # What makes large numbers, and can do so in float32.
 _MAKES_LARGE = {"square", "pow", "multiply", "matmul", "add", "subtract", "reduce_sum", "reduce_mean"}
 _MAKES_LARGE |= {"reduce_prod", "**", "*", "@", "+", "-"}
-# Where a rule has advice about the operation alone, too.
-_OF_OPERATIONS = frozenset({"overflow", "constant_output", "zero_times_infinity", "source_not_finite"})
-_OF_OPERATIONS |= {"at_kink", "zero_weights"}
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,

@@ -68,10 +68,8 @@ class Patient:
         """The statement with the argument changed: `s` in the template stands for it."""
         return self.with_part(self.argument, filled(template, s=self.argument))
 
-    def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix | None:
+    def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix:
         """The statement with another argument where a condition holds not (or, without `when`, where it does)."""
-        if self.argument is None:
-            return None
         chosen = [text(self.argument), safe] if when else [safe, text(self.argument)]
         choice = f"tf.where({condition}, {', '.join(chosen)})"
         if self.lambdas:  # no line can be put before it
@@ -84,7 +82,8 @@ class Patient:
         simple = isinstance(self.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr))
         whole = self.statement if simple and contains(self.statement, part) else self.expression
         whole = inside[-1] if inside else whole if contains(whole, part) else part
-        line = _plain_numbers(text(ast.fix_missing_locations(replaced(whole, part, new))))
+        line = text(ast.fix_missing_locations(replaced(whole, part, new)))
+        line = line.replace("1e-0", "1e-").replace("1000000000.0", "1e9")  # as people write them, and Python does not
         return Fix(
             "\n".join([*([" = ".join(before)] if before else ()), line]), part, new, before, self.statement or whole
         )
@@ -94,8 +93,3 @@ def assigned(statement: ast.AST | None) -> set[str]:
     """Return the names that a statement assigns to."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     return {text(target) for target in targets}
-
-
-def _plain_numbers(source: str) -> str:
-    """Write 1e-6 and 1e9 as people do: Python writes 1e-06 and 1000000000.0."""
-    return source.replace("1e-0", "1e-").replace("1000000000.0", "1e9")

@@ -9,12 +9,12 @@ import ast
 import concurrent.futures
 import copy
 import dataclasses
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
+from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind, is_handle
 from tapelab.explain.ground.measure import Gradient, array
 from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
@@ -34,7 +34,7 @@ _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 _WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding
 
 
-def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None) -> str:
+def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: Frame) -> str:
     """Run a fix in the replayed program.
 
     Args:
@@ -52,7 +52,7 @@ def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.Fr
         return pool.submit(_tried, fix, code, blamed, evidence, frame).result()
 
 
-def _tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None) -> str:
+def _tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: Frame) -> str:
     runs = evidence.replay.trials  # one for all sources that share the cause
     if (blamed, fix.text) not in runs:
         runs[blamed, fix.text] = _run_with(fix, code, blamed, evidence, frame)
@@ -61,7 +61,7 @@ def _tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.F
 
 
 def _run_with(
-    fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None
+    fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: Frame
 ) -> "tuple[_Place | None, Replay | str]":
     """Where the fix goes and the `Replay` with it; None and what `tried` returns, where there is none."""
     try:
@@ -124,7 +124,7 @@ class _Place:
         results: the keys of the expression's values.
     """
 
-    def __init__(self, trace: Trace, fix: Fix, code: str, blamed: Node, frame: types.FrameType | None):
+    def __init__(self, trace: Trace, fix: Fix, code: str, blamed: Node, frame: Frame):
         self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]

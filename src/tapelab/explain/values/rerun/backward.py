@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
-from tapelab.explain.ground.measure import Gradient, array, dense
+from tapelab.explain.ground.measure import Cotangents, Gradient, array, dense
 from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
-import tensorflow as tf
 
 # Outputs for which the tape passes None on rather than zeros.
 _MAY_BE_NONE = {
@@ -108,7 +108,7 @@ class Replay:
             return None
         return tf.raw_ops.ZerosLike(x=value)
 
-    def _gradients(self, node: Node, upstream: Sequence[tf.Tensor | None]) -> list[Gradient | None]:
+    def _gradients(self, node: Node, upstream: Cotangents) -> list[Gradient | None]:
         trace = self.trace
         with private.with_python_calls(trace.log.python_calls_of.get(node.event.index, {})):
             if node.backward is not None:
@@ -127,15 +127,11 @@ def slopes(trace: Trace, node: Node) -> np.ndarray:
     return array(private.gradients_of(node.op, node.attributes, inputs, outputs, [tf.ones_like(outputs[0])])[0])
 
 
-def _compiled(
-    node: Node, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
-) -> list[Gradient | None]:
+def _compiled(node: Node, inputs: Tensors, outputs: Tensors, upstream: Cotangents) -> list[Gradient | None]:
     """Run a gradient function under XLA, whose values differ: at infinite slopes, for example."""
     exists = []
 
-    def gradients(
-        inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
-    ) -> list[Gradient]:
+    def gradients(inputs: Tensors, outputs: Tensors, upstream: Cotangents) -> list[Gradient]:
         found = private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
         exists[:] = [one is not None for one in found]
         return [one for one in found if one is not None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
-from tapelab.explain.ground.measure import Gradient, Measures, array
+from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.nodes import Node
@@ -111,10 +111,9 @@ class Evidence:
         if not pairs or any(not np.isfinite(after).all() for after, _ in pairs):
             return None
         # By more than rounding, as between two ways of adding up.
-        size = self.trace.values[self.target].dtype.size
-        rounding = 30 * float(np.finfo({2: np.float16, 4: np.float32}.get(size, np.float64)).eps)
+        noise = 30 * rounding(self.trace.values[self.target])
         change = abs(sum(np.sum(after) - np.sum(before) for after, before in pairs))
-        return bool(change > rounding * sum(np.abs(before).sum() for _, before in pairs))
+        return bool(change > noise * sum(np.abs(before).sum() for _, before in pairs))
 
     def target_moved(self, step: np.ndarray) -> float:
         """The sum of the targets after a step of the source.
@@ -184,10 +183,10 @@ class Evidence:
                 new.update(zip(node.outputs, made, strict=True))
         return new
 
-    def concerned(self, tensor: Gradient, key: int) -> np.ndarray:
+    def concerned(self, tensor: Gradient | None, key: int) -> np.ndarray:
         """A cotangent's elements that the source has a part in, as an array; all where that is not known."""
         values, mask = array(tensor), self.reached.get(key)
-        return values[mask] if mask is not None and mask.shape == values.shape and mask.any() else values
+        return values[mask] if mask is not None and mask.shape == values.shape else values
 
     def origins(self, is_bad: Callable[[Gradient, int], bool]) -> list[tuple[Node, int]]:
         """Find the nodes at which good cotangents became bad ones on the way to the source.
@@ -232,29 +231,13 @@ class Evidence:
 
         def made_by(one: int) -> Node | None:
             node = self.trace.producer.get(one)
-            return None if node is None or (node.op in READS and self._came_in_bad(node, is_bad)) else node
+            return None if node is None or node.op in READS else node  # a variable held what was read from it
 
         def worse(one: int) -> list[int]:
             return [name for name in made_by(one).inputs if is_bad(self.value(name))] if made_by(one) else []
 
         return [(made_by(one), one) for one in reachable([key], worse) if not worse(one)]
 
-    def _came_in_bad(self, node: Node, is_bad: Callable[[tf.Tensor | None], bool]) -> bool:
-        return node.op == "ReadVariableOp" or is_bad(self._variable(node))
-
-    def _variable(self, node: Node) -> tf.Tensor | None:
-        """What the variable that a lookup reads holds now; None where that cannot be told."""
-        handle = self.trace.values[node.inputs[0]]
-        try:
-            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=self.trace.values[node.outputs[0]].dtype)
-        except tf.errors.OpError:
-            return None
-
 
 def _filled(tensor: tf.Tensor) -> tf.Tensor:
     return tf.fill(tf.shape(tensor), tf.constant(np.nan, tensor.dtype)) if tensor.dtype.is_floating else tensor
-
-
-def bad_elements(values: np.ndarray) -> np.ndarray | np.bool_:
-    """Return where an array is not finite."""
-    return ~np.isfinite(values) if values.size else np.zeros(values.shape, bool)

@@ -8,21 +8,18 @@ is pinned too; in a loop within a loop there are no pins.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
-from tapelab.explain.values.rerun.operations import (
-    attributes_of,
-    constant_of,
-    custom_gradient,
-    is_safe_to_run,
-    pushed_in,
-)
+from tapelab.explain.ground.measure import Attributes
+from tapelab.explain.values.rerun.operations import attributes_of, custom_gradient, is_safe_to_run, pushed_in
 from tapelab.graphs.program import CALLS, LOOPS, in_order
+from tapelab.process.tensorflow import Tensors, tf
 
-import tensorflow as tf
+Keys: TypeAlias = Sequence[int]  # of values of a trace
+Pins: TypeAlias = Mapping[str, tf.Tensor]  # name of a tensor in a graph → its true value
 
 
 class NotInterpreted(Exception):
@@ -129,20 +126,9 @@ class Trace:
         backward, inputs, outputs = event.call or (None, event.inputs, event.outputs)
         self._add(event.name, inputs, outputs, (), event, backward=backward, is_recorded=is_recorded, is_opaque=True)
 
-    def _add(
-        self,
-        op: str,
-        inputs: Iterable[int],
-        outputs: Iterable[int],
-        attributes: tuple[Any, ...],
-        event: Event,
-        line: lines.Line | None = None,
-        **more: Any,
-    ) -> Node:
-        line = line or event.line
-        node = Node(len(self.nodes), op, tuple(inputs), tuple(outputs), attributes, event, line, **more)
-        self.nodes.append(node)
-        return node
+    def _add(self, op: str, inputs: Keys, outputs: Keys, attributes: Attributes, event: Event, **more: Any) -> None:
+        more["line"] = more.get("line") or event.line
+        self.nodes.append(Node(len(self.nodes), op, tuple(inputs), tuple(outputs), attributes, event, **more))
 
     def new_key(self, value: tf.Tensor) -> int:
         """Keep a value that is not in the log. Returns its key."""
@@ -158,7 +144,7 @@ class _Interpreter:
         self._trace, self._event, self._is_recorded = trace, event, is_recorded
         self._unknown = set()  # keys of values that must not be computed again
         function = event.place.function
-        self._graph = private.rebuild(event.op) if function is None else private.graph_of(function)
+        self._graph = private.rebuild(event.op) if function is None else function.graph
         self._is_compiled = function is not None and function.definition.attr["_XlaMustCompile"].b
 
     def run(self) -> None:
@@ -173,38 +159,33 @@ class _Interpreter:
             attributes = ("T", trace.values[outer].dtype.as_datatype_enum)
             trace._add("Identity", (key,), (outer,), attributes, event, is_recorded=self._is_recorded)
 
-    def _graph_run(
-        self, graph: tf.Graph, arguments: Sequence[int], pins: Mapping[str, tf.Tensor], is_recorded: bool
-    ) -> list[int]:
+    def _graph_run(self, graph: tf.Graph, arguments: Keys, pins: Pins, is_recorded: bool) -> list[int]:
         known = dict(zip((tensor.name for tensor in graph.inputs), arguments, strict=False))
         # What only changes state is left out: assignments, prints and assertions.
         for operation in in_order(graph, graph.outputs):
             if operation.type == "Placeholder":
                 continue
             inputs = tuple(known[tensor.name] for tensor in operation.inputs)
-            outputs = self._operation(graph, operation, inputs, pins, is_recorded, known)
+            outputs = self._operation(operation, inputs, pins, is_recorded, known)
             known.update(zip((tensor.name for tensor in operation.outputs), outputs, strict=False))
         return [known[tensor.name] for tensor in graph.outputs]
 
     def _operation(
-        self,
-        graph: tf.Graph,
-        operation: tf.Operation,
-        inputs: tuple[int, ...],
-        pins: Mapping[str, tf.Tensor],
-        is_recorded: bool,
-        known: dict[str, int],
-    ) -> Sequence[int]:
+        self, operation: tf.Operation, inputs: Keys, pins: Pins, is_recorded: bool, known: dict[str, int]
+    ) -> Keys:
         trace = self._trace
         if operation.type in CALLS:
-            inner = private.inner_graph(graph, operation.get_attr("f").name)
-            return self._graph_run(inner, inputs, {}, is_recorded)
+            inner = private.inner_graph(operation.graph, operation.get_attr("f").name)
+            # What a loop keeps comes out through the call that TensorFlow puts around it.
+            ends = zip(inner.outputs, operation.outputs, strict=False)
+            kept = {inside.name: pins[outside.name] for inside, outside in ends if outside.name in pins}
+            return self._graph_run(inner, inputs, kept, is_recorded)
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
-            inner = private.inner_graph(graph, operation.get_attr(branch).name)
+            inner = private.inner_graph(operation.graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, is_recorded)
         if operation.type in LOOPS:
-            return self._loop(graph, operation, inputs, is_recorded, pins)
+            return self._loop(operation, inputs, pins, is_recorded)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
         if not is_known:
@@ -212,23 +193,18 @@ class _Interpreter:
             return keys
         if operation.type == "Const":
             return keys
-        backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(graph, tensor, known))
+        backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(tensor, known))
         trace._add(
-            operation.type, inputs, keys, attributes_of(operation), self._event, lines.first_own(operation.traceback),
-            scope=operation.name.rpartition("/")[0], backward=backward, is_recorded=is_recorded,
+            operation.type, inputs, keys, attributes_of(operation), self._event, is_recorded=is_recorded,
+            line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0], backward=backward,
             is_compiled=self._is_compiled,
         )  # fmt: skip
         return keys
 
-    def _loop(
-        self,
-        graph: tf.Graph,
-        operation: tf.Operation,
-        state: Sequence[int],
-        is_recorded: bool,
-        pins: Mapping[str, tf.Tensor],
-    ) -> Sequence[int]:
-        condition, body = (private.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
+    def _loop(self, operation: tf.Operation, state: Keys, pins: Pins, is_recorded: bool) -> Keys:
+        condition, body = (
+            private.inner_graph(operation.graph, operation.get_attr(name).name) for name in ("cond", "body")
+        )
         kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
         kept = pushed_in(body, kept)
         number = 0
@@ -244,48 +220,36 @@ class _Interpreter:
             raise NotInterpreted("a condition")
         return bool(self._trace.values[key])
 
-    def _known_values(
-        self, operation: tf.Operation, inputs: Sequence[int], pins: Mapping[str, tf.Tensor]
-    ) -> tuple[list[tf.Tensor], bool]:
+    def _known_values(self, operation: tf.Operation, inputs: Keys, pins: Pins) -> tuple[list[tf.Tensor], bool]:
         """The values of an operation's outputs, and whether they are the true ones.
 
         The state of a random generator must not be read again, and need not: the numbers drawn from it are pinned.
         """
-        values = [self._trace.values[key] for key in inputs]
-        if self._unknown.isdisjoint(inputs) and is_safe_to_run(operation):
-            return self._values(operation, values, pins), True
+        if operation.type == "Const":
+            return [tf.constant(tf.make_ndarray(operation.get_attr("value")))], True
         pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
         if all(value is not None for value in pinned):
             return pinned, True
+        if self._unknown.isdisjoint(inputs) and is_safe_to_run(operation):
+            values = [self._trace.values[key] for key in inputs]
+            outputs = private.run(operation.type, attributes_of(operation), values, len(pinned))
+            return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)], True
         if any(is_handle(tensor.dtype) for tensor in operation.outputs):
             raise NotInterpreted(operation.type)
         return [tf.zeros((), tensor.dtype) for tensor in operation.outputs], False
 
-    def _values(
-        self, operation: tf.Operation, inputs: Sequence[tf.Tensor], pins: Mapping[str, tf.Tensor]
-    ) -> list[tf.Tensor]:
-        if operation.type == "Const":
-            return [constant_of(operation)]
-        pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
-        if all(value is not None for value in pinned):
-            return pinned
-        if not is_safe_to_run(operation):
-            raise NotInterpreted(operation.type)
-        outputs = private.run(operation.type, attributes_of(operation), inputs, len(operation.outputs))
-        return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)]
-
-    def _value_of(self, graph: tf.Graph, tensor: tf.Tensor, known: dict[str, int]) -> tf.Tensor:
+    def _value_of(self, tensor: tf.Tensor, known: dict[str, int]) -> tf.Tensor:
         """The value of a tensor in a graph that was run; its operation is run now if the outputs did not need it."""
         if tensor.name not in known:
-            operation = tensor.op
-            values = [self._value_of(graph, one, known) for one in operation.inputs]
-            outputs = self._values(operation, values, {})
-            known.update(
-                (one.name, self._trace.new_key(value)) for one, value in zip(operation.outputs, outputs, strict=True)
-            )
+            for one in tensor.op.inputs:
+                self._value_of(one, known)
+            outputs, is_known = self._known_values(tensor.op, [known[one.name] for one in tensor.op.inputs], {})
+            if not is_known:
+                raise NotInterpreted(tensor.op.type)
+            known.update(zip((one.name for one in tensor.op.outputs), map(self._trace.new_key, outputs), strict=True))
         return self._trace.values[known[tensor.name]]
 
-    def _evaluate(self, graph: tf.Graph, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _evaluate(self, graph: tf.Graph, arguments: Tensors) -> list[tf.Tensor]:
         """Run a graph without leaving nodes behind: for a custom gradient. `arguments` are tensors."""
         trace = self._trace
         mark = len(trace.nodes)

@@ -1,15 +1,14 @@
 """Operations of a graph, as they can be run again eagerly: in which order, with which attributes, which must not."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tapelab.explain.ground import private
-from tapelab.explain.ground.measure import items
+from tapelab.explain.ground.measure import Attributes, items
 from tapelab.graphs.operations import of_family, with_fact
 from tapelab.graphs.operations.operation import RANDOM
 from tapelab.graphs.program import has_custom_gradient
-
-import tensorflow as tf
+from tapelab.process.tensorflow import Tensors, tf
 
 # Operations that TensorFlow calls stateful and that can be run again without changing what the learner has: they read,
 # or they draw random numbers that belong to nobody.
@@ -42,42 +41,26 @@ def pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list[
     return found
 
 
-def constant_of(operation: tf.Operation) -> tf.Tensor:
-    """Return the tensor that a Const operation gives."""
-    return tf.constant(tf.make_ndarray(operation.get_attr("value")))
-
-
-def attributes_of(operation: tf.Operation) -> tuple[Any, ...]:
+def attributes_of(operation: tf.Operation) -> Attributes:
     """Return an operation's attributes as eager execution takes them: a tuple of alternating names and values."""
-    definition = operation.node_def.attr
-    return tuple(
-        one
-        for attribute in operation.op_def.attr
-        for one in (attribute.name, _attribute(definition[attribute.name], attribute.type))
-    )
+    names = [attribute.name for attribute in operation.op_def.attr]
+    return tuple(one for name in names for one in (name, _plain(operation.get_attr(name))))
 
 
-def _attribute(value: Any, kind: str) -> Any:
-    field = value.WhichOneof("value")
-    if field == "shape":
-        return None if value.shape.unknown_rank else [size.size for size in value.shape.dim]
-    if field == "list":
-        return _list_attribute(value, kind)
-    if field == "func":
-        return value.func.name
-    return None if field is None else getattr(value, field)
-
-
-def _list_attribute(value: Any, kind: str) -> list[Any]:
-    if kind == "list(shape)":
-        return [_attribute(type(value)(shape=shape), "shape") for shape in value.list.shape]
-    field = {"list(string)": "s", "list(int)": "i", "list(float)": "f", "list(bool)": "b", "list(type)": "type"}[kind]
-    return list(getattr(value.list, field))
+def _plain(attribute: Any) -> Any:
+    """An attribute of a graph's operation as eager execution takes it."""
+    if isinstance(attribute, list):
+        return [_plain(one) for one in attribute]
+    if isinstance(attribute, tf.DType):
+        return attribute.as_datatype_enum
+    if hasattr(attribute, "unknown_rank"):  # a shape
+        return None if attribute.unknown_rank else [size.size for size in attribute.dim]
+    return getattr(attribute, "name", attribute)  # of a function its name
 
 
 def custom_gradient(
     operation: tf.Operation,
-    evaluate: Callable[[tf.Graph, list[tf.Tensor]], Sequence[tf.Tensor]],
+    evaluate: Callable[[tf.Graph, Tensors], Tensors],
     value_of: Callable[[tf.Tensor], tf.Tensor],
 ) -> Callable[..., list[tf.Tensor | None]] | None:
     """Return the backward function of an operation in a graph that has a custom gradient; None where it has none.
