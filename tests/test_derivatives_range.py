@@ -9,6 +9,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from scipy import special
 
 X = 0.5
 QUOTIENT = 0.48, -1.408, 1.0752  # of x / (x² + 1)
@@ -190,3 +191,29 @@ def test_but_that_of_what_does_not_depend_on_its_number_is(name, compile):
         y = near(x)
     found = value_and_gradient(near, compile=compile)(np.array([[3e160, 4e160], [3.0, 4.0]]))[1]
     np.testing.assert_allclose(found, [[0, 0], tape.gradient(y, x)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("compile", ["eager", pytest.param("graph", marks=pytest.mark.dear)])
+def test_incomplete_gamma_functions_of_large_numbers(dtype, compile):
+    """By a and x, at x = a: the differences of SciPy's. From 10⁴ on TensorFlow's derivative by a is off."""
+    a = np.array([[10.0], [1000.0], [8000.0], [50000.0]])
+    h = 3e-3 * np.sqrt(a)
+    for sign, f in ((1, tf.math.igamma), (-1, tf.math.igammac)):
+        by_a, by_x = value_and_gradient(lambda a, x, f=f: tf.reduce_sum(f(a, x)), argnums=(0, 1), compile=compile)(
+            *tf.constant([a, a], dtype)
+        )[1]
+        truth = sign * (special.gammainc(a + h, a) - special.gammainc(a - h, a)) / (2 * h)
+        np.testing.assert_allclose(by_a[:3], truth[:3], rtol=1e-5)
+        assert np.isnan(by_a[3])
+        truth = sign * (special.gammainc(a, a + h) - special.gammainc(a, a - h)) / (2 * h)
+        np.testing.assert_allclose(by_x, truth, rtol=1e-5)
+
+
+def test_what_does_not_depend_on_a_large_a_has_its_gradient():
+    def f(a, b):
+        return tf.reduce_sum(tf.where(a > 100, b * a, tf.math.igamma(a, b)))
+
+    by_a, by_b = value_and_gradient(f, argnums=(0, 1), compile="graph")(tf.constant([2e4, 2.0]), tf.constant(3.0))[1]
+    assert by_a[0] == 3
+    assert float(by_b) == pytest.approx(2e4 + 3 * np.exp(-3.0))

@@ -25,6 +25,7 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 
+_GAMMA_KNOWN = 1e4  # up to this a, the derivative by it is right to 3e-6
 _BESSEL_TERMS = 15  # the next one is below 1e-20 from |x| = 50 on, and below 1e-9 from 10 on
 
 
@@ -112,11 +113,23 @@ def _coefficient(kind: str, order: int, k: int) -> float:
     return math.prod(factors) * (1 if kind == "K" else (-1) ** k)
 
 
+def _incomplete_gamma(op: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    a, x = (tf.cast(tensor, tf.float64) for tensor in op.inputs)
+    cotangent = (-1 if op.type == "Igammac" else 1) * tf.cast(upstream, tf.float64)
+    by_a = cotangent * tf.raw_ops.IgammaGradA(a=a, x=x)
+    known = tf.where(a > _GAMMA_KNOWN, tf.constant(math.inf, a.dtype), a)
+    by_a = lost_at_infinity(by_a, tf.broadcast_to(known, tf.shape(by_a)), cotangent)
+    by_x = cotangent * tf.exp(tf.math.xlogy(a - 1, x) - x - tf.math.lgamma(a))
+    a, x = op.inputs
+    return sum_to(tf.cast(by_a, a.dtype), a), sum_to(tf.cast(by_x, x.dtype), x)
+
+
 WIDER = {
     "Atan2": _angle,
     **dict.fromkeys(["BesselI0e", "BesselI1e", "BesselK0e", "BesselK1e"], _bessel),
     "Div": _quotient,
     "DivNoNan": _quotient_without_nan,
+    **dict.fromkeys(["Igamma", "Igammac"], _incomplete_gamma),
     "Inv": _reciprocal,
     "Log": _logarithm,
     "Log1p": _logarithm_of_one_more,
