@@ -1,13 +1,10 @@
 """The plugin for nbval: kernels are forked, or start in the plain way where that cannot be, and share the cores."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-from tapelab.collection import catalogue
 from tapelab.collection.running import variables
 
 import nbformat
@@ -45,16 +42,3 @@ def test_kernels_are_forked_where_that_can_be(modules, workers, options, tmp_pat
         check=False,
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
-
-
-def test_the_longest_notebooks_come_first():
-    spec = importlib.util.spec_from_file_location("nbval_rules", CI / "nbval_rules.py")
-    rules = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rules)
-    names = [notebook.name for notebook in catalogue.load(CI.parent / "notebooks").notebooks]
-    items = [SimpleNamespace(path=Path(f"{name}.ipynb")) for name in names]
-    rules.pytest_collection_modifyitems(items)
-    assert [item.path.stem for item in items] == [
-        *rules.LONGEST,
-        *[name for name in names if name not in rules.LONGEST],
-    ]
