@@ -52,7 +52,7 @@ HESSIAN_CACHED = 2**20  # bytes of the largest tensor
 HESSIAN_ROWS = 32
 # A packed Hessian by factors is put together from strips of rows, each of so many elements or this share of the matrix.
 # Thinner ones took 1.05 to 1.09 times as long at n = 4042. Thicker ones take more memory: at n = 8070 strips of half
-# the matrix took 0.85 times as long.
+# the matrix took 0.85 to 0.98 times as long.
 STRIP, STRIP_SHARE = 2**22, 10
 
 # Examples in a chunk of a clipped gradient: 32 to 512 took 0.92 to 1.07 times as long.
