@@ -8,7 +8,7 @@ of the time that it takes in units of the shortest. A constant that is rated wit
 Others have no other way to compare with: they bound how long a search goes on, or how much memory is kept. Of them it
 is measured what the bound amounts to here.
 
-    constants.py [--rounds 3] [--seconds 0.2] [--only NAME]      prints JSON: {constant: what was found}
+    constants.py [--rounds 3] [--seconds 0.1] [--only NAME]      prints a line of JSON for each constant
 """
 
 import argparse
@@ -341,27 +341,25 @@ def normalised(variables, x):
     return h @ variables[2] + variables[3]
 
 
-def convolutions(pool, depthwise=False):
-    def model(variables, x):
-        for kernel in variables[:2]:
-            x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
-            if depthwise:
-                x = tf.nn.depthwise_conv2d(x, tf.ones([3, 3, x.shape[-1], 1]) / 9, [1, 1, 1, 1], "SAME")
-            x = pool(x, 2, 2, "VALID")
-        return tf.reshape(x, [-1, variables[2].shape[0]]) @ variables[2] + variables[3]
-
-    return model
+def after_depthwise(x, *window):
+    """Average pooling of what a depthwise convolution gives."""
+    means = tf.ones([3, 3, x.shape[-1], 1]) / 9
+    return tf.nn.avg_pool2d(tf.nn.depthwise_conv2d(x, means, [1, 1, 1, 1], "SAME"), *window)
 
 
 MODELS = {
     "dense, small": (with_tensorflow.network, (16, 16, 10), 32),
     "dense": (with_tensorflow.network, (128, 256, 256, 10), 128),
     "normalisation": (normalised, (64, 128, 10), 128),
-    "convolutions, average pooling": (convolutions(tf.nn.avg_pool2d), (16, 8, 16, 10), 64),
-    "convolutions, max pooling": (convolutions(tf.nn.max_pool2d), (16, 8, 16, 10), 64),
-    "convolutions, max pooling, large": (convolutions(tf.nn.max_pool2d), (28, 16, 32, 10), 64),
-    "convolutions, average pooling, large": (convolutions(tf.nn.avg_pool2d), (28, 16, 32, 10), 64),
-    "depthwise convolutions": (convolutions(tf.nn.avg_pool2d, depthwise=True), (16, 8, 16, 10), 64),
+    "convolutions, average pooling": (with_tensorflow.convolutional, (16, 8, 16, 10), 64),
+    "convolutions, max pooling": (partial(with_tensorflow.convolutional, pool=tf.nn.max_pool2d), (16, 8, 16, 10), 64),
+    "convolutions, max pooling, large": (
+        partial(with_tensorflow.convolutional, pool=tf.nn.max_pool2d),
+        (28, 16, 32, 10),
+        64,
+    ),
+    "convolutions, average pooling, large": (with_tensorflow.convolutional, (28, 16, 32, 10), 64),
+    "depthwise convolutions": (partial(with_tensorflow.convolutional, pool=after_depthwise), (16, 8, 16, 10), 64),
 }
 
 
@@ -384,11 +382,11 @@ def classified(model, sizes, examples):
 
 
 def losses_of_classes(model, variables, x, y):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(variables, x))
+    return with_tensorflow.losses_of_classes(y, model(variables, x))
 
 
 def mean_of_classes(y, logits):
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+    return tf.reduce_mean(with_tensorflow.losses_of_classes(y, logits))
 
 
 def of_model(model):

@@ -258,8 +258,8 @@ def show(report):
     print(f"\n{goals.plain(report)}")
     others = [constant_told(*measured) for measured in report["constants"].items() if not measured[1]["holds"]]
     if report["constants"]:
-        print(f"\nOf {len(report['constants'])} constants, {len(report['constants']) - len(others)} hold here.")
-    print("\n".join(others))
+        count = len(report["constants"])
+        print("\n".join([f"\nOf {count} constants, {count - len(others)} hold here.", *others]))
     for why in report["busy"]:
         print(f"\nThe machine was busy: {why}. The figures are not worth keeping; results.json stays as it was.")
 

@@ -58,9 +58,9 @@ def network(parameters, x):
     return x @ parameters[-2] + parameters[-1]
 
 
-def convolutional(parameters, x):
+def convolutional(parameters, x, pool=tf.nn.avg_pool2d):
     for kernel in parameters[:2]:
-        x = tf.nn.avg_pool2d(tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME")), 2, 2, "VALID")
+        x = pool(tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME")), 2, 2, "VALID")
     return tf.reshape(x, [-1, parameters[2].shape[0]]) @ parameters[2] + parameters[3]
 
 
@@ -259,7 +259,7 @@ def run_tiny(work):
     return {"guide": guide, "tapelab": lambda: ours(x)[1]}
 
 
-def _losses(y, logits):
+def losses_of_classes(y, logits):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
 
 
@@ -268,13 +268,13 @@ def _curvature(work, kind):
     variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
     matrix = CurvatureOperator(
         lambda x: network(variables, x),
-        lambda y, logits: tf.reduce_mean(_losses(y, logits)),
+        lambda y, logits: tf.reduce_mean(losses_of_classes(y, logits)),
         wrt=variables,
         data=(x, y),
         batch_size=DATA_BATCH,
         kind=kind,
     )
-    each = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, network(variables, x))), wrt=variables)
+    each = value_and_gradient(lambda x, y: tf.reduce_mean(losses_of_classes(y, network(variables, x))), wrt=variables)
     batches = cut(x, y)
 
     def gradient():
@@ -305,8 +305,8 @@ def run_spectrum(work):
 
 def run_clipped(work, model=network):
     variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
-    ours = clipped_gradient(lambda x, y: _losses(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM)
-    mean = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, model(variables, x))), wrt=variables)
+    ours = clipped_gradient(lambda x, y: losses_of_classes(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM)
+    mean = value_and_gradient(lambda x, y: tf.reduce_mean(losses_of_classes(y, model(variables, x))), wrt=variables)
     return {"tapelab": lambda: ours(x, y)[0], "tapelab gradient": lambda: wait(mean(x, y))}
 
 
