@@ -79,7 +79,9 @@ class Cure:
         ]
         for replacement in FUNCTIONS:
             own = self._noting(replacement.function)
-            places += [(owner, replacement.name, own) for owner in replacement.owners()]
+            # Keras has some of them from a later version on.
+            owners = [owner for owner in replacement.owners() if hasattr(owner, replacement.name)]
+            places += [(owner, replacement.name, own) for owner in owners]
         with process.all_replaced(places), replaced_gradients.replaced(GRADIENTS, self.operations, wider=WIDER):
             token = _applied.set(self)
             try:
