@@ -1,0 +1,637 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The gradient of the input
+#
+# Training differentiates the loss by the weights. The same tape differentiates it by the picture. **Which pixels decide, and how little must they change?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/31_gradient_of_the_input.ipynb)
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+epsilon = 0.1  # how far a pixel may move, of a range from 0 to 1: between 0.08 and 0.15
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import data, plots, runtime
+from tapelab.exercises.sheets import gradient_of_the_input as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scipy.stats  # comes with scikit-learn
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %% [markdown]
+# A network learns to read a digit that stands in one quarter of a scene. The other three quarters hold the shuffled pixels of other digits. So you know something that nobody knows of a photograph: *where* the answer is.
+
+# %% tags=["nbval-ignore-output"]
+images, rng = data.load("digits"), np.random.default_rng(seed)
+
+
+def scenes(digits):
+    """Scenes of 16 x 16 pixels, one for each digit, shape (n, 16, 16, 1), and the quarter that holds it, (n,)."""
+    quarter = rng.integers(4, size=len(digits))
+    shuffled = [rng.permuted(rng.permutation(digits).reshape(-1, 64), axis=1).reshape(-1, 8, 8) for _ in range(4)]
+    tiles = [np.where((quarter == q)[:, None, None], digits, shuffled[q]) for q in range(4)]
+    return np.block([[tiles[0], tiles[1]], [tiles[2], tiles[3]]]).reshape(-1, 16, 16, 1), quarter
+
+
+layers = tf.keras.layers
+model = tf.keras.Sequential(
+    [
+        tf.keras.Input((16, 16, 1)),
+        layers.Conv2D(16, 3, padding="same", activation="relu"),
+        layers.Conv2D(32, 3, padding="same", activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Conv2D(32, 3, padding="same", activation="relu", name="features"),
+        layers.GlobalMaxPooling2D(),
+        layers.Dense(10),  # a score for each digit: logits
+    ]
+)
+cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile(tf.keras.optimizers.Adam(3e-3), cross_entropy)
+model.fit(scenes(np.tile(images.x_train, (4, 1, 1)))[0], np.tile(images.y_train, 4), batch_size=64, epochs=6, verbose=0)
+
+scenes_test, quarter = scenes(images.x_test)
+x, y = tf.constant(scenes_test, tf.float32), images.y_test
+
+
+def accuracy(x):
+    return np.mean(model.predict(x, verbose=0).argmax(1) == y)
+
+
+print(f"right for {accuracy(x):.1%} of {len(x)} scenes that it has not seen")
+
+# %% [markdown]
+# Now eight lines. Each pixel moves by at most 0.1, in the direction in which the loss grows.
+
+
+# %% tags=["nbval-ignore-output"]
+@tf.function
+def loss_gradient(x, y):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x)))
+    return tape.gradient(loss, x)
+
+
+nudged = tf.clip_by_value(x + epsilon * tf.sign(loss_gradient(x, y)), 0.0, 1.0)
+print(f"right for {accuracy(nudged):.1%} of the nudged scenes")
+
+# %% tags=["figure"] alt="Images. Three scenes of 16 by 16 pixels above, the same three below with each pixel moved by a tenth of the range. A person reads the same digit in both rows; the network's answer, written above each, is right in the upper row and wrong in the lower one."
+# @title Draw: three scenes, before and after
+before, after = (model.predict(z, verbose=0).argmax(1) for z in (x, nudged))
+shown = np.flatnonzero((before == y) & (after != y))[:3]
+_, axes = plt.subplots(2, 3, figsize=(7, 5.2), layout="constrained")
+for row, pictures, answers in zip(axes, (x, nudged), (before, after), strict=True):
+    for ax, i in zip(row, shown, strict=True):
+        ax.imshow(pictures[i, :, :, 0], cmap="gray_r", vmin=0, vmax=1)
+        ax.set_title(f"the network says {answers[i]}", color="black" if answers[i] == y[i] else plots.RED)
+        ax.set(xticks=[], yticks=[])
+axes[0, 0].set_ylabel("as it was")
+axes[1, 0].set_ylabel("nudged")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert accuracy(x) > 0.93
+assert accuracy(nudged) < 0.65
+assert tf.reduce_max(tf.abs(nudged - x)) < epsilon + 1e-6
+i = int(np.argmax(quarter == 3))
+np.testing.assert_array_equal(x[i, 8:, 8:, 0], images.x_test[i])  # the quarter is where it is said to be
+
+# %% [markdown]
+# Such a picture is an **adversarial example**. The method is Goodfellow's *fast gradient sign method*: one forward and one backward pass, for all scenes at once.
+#
+# **You will be able to**
+#
+# - take the gradient of a loss or a score by the input, and say why a small step along its sign does so much (section 1),
+# - draw a saliency map, and say what it shows and what it does not (section 2),
+# - compute integrated gradients, test that they add up, and choose their baseline knowingly (section 3),
+# - take the gradient by an inner layer, without the None that waits there (section 4),
+# - ask whether a map depends on the network at all (section 5).
+
+# %% [markdown]
+# ## 1. Why so little is enough
+#
+# The tape needs one thing from you. A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. The gradient then has the shape of the picture, one number for each pixel, however many there are. The loss is *summed* over the scenes. Each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
+#
+# To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is reached where every $d_i$ has the sign of $g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$. Each pixel adds its little, and there are 256 of them.
+#
+# **Predict.** The rival is a step of the same size in a *random* direction: each pixel moves by 0.1, up or down as a coin falls. For how many per cent of the scenes is the network still right?
+
+# %%
+exercises.coins.guess(...)  # a number of per cent
+
+# %% tags=["nbval-ignore-output"]
+coins = tf.constant(rng.choice([-1.0, 1.0], size=x.shape), tf.float32)
+with_coins = tf.clip_by_value(x + epsilon * coins, 0.0, 1.0)
+print(f"right with random signs: {accuracy(with_coins):.1%}")
+
+g = tf.reshape(loss_gradient(x, y), [len(x), 256])
+by_sign = tf.reduce_sum(tf.abs(g), axis=1)
+by_coins = tf.abs(tf.reduce_sum(g * tf.reshape(coins, [-1, 256]), axis=1))
+ratio = np.median(by_sign) / np.median(by_coins)
+print(f"to first order, the gradient's signs change the loss {ratio:.0f} times as much as the coins")
+
+# %% tags=["check"]
+# @title Check
+exercises.coins.reveal(round(100 * float(accuracy(with_coins))))
+assert accuracy(with_coins) > accuracy(x) - 0.08
+assert accuracy(with_coins) > accuracy(nudged) + 0.25
+assert 8 < ratio < 30
+assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
+
+# %% [markdown]
+# With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. That is the whole secret. The network is not fragile against noise. It is fragile against the one direction in 256 dimensions that the tape finds, and in high dimension there is room for such a direction.
+#
+# The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. And the fairest rival without a gradient is not one throw of the coins. It is the worst of twenty.
+
+# %% tags=["nbval-ignore-output"]
+stepped = x
+for _ in range(10):
+    stepped = stepped + epsilon / 4 * tf.sign(loss_gradient(stepped, y))
+    stepped = tf.clip_by_value(tf.clip_by_value(stepped, x - epsilon, x + epsilon), 0.0, 1.0)
+
+always = np.ones(len(x), bool)
+for _ in range(20):
+    thrown = tf.clip_by_value(x + epsilon * rng.choice([-1.0, 1.0], size=x.shape).astype("float32"), 0.0, 1.0)
+    always &= model.predict(thrown, verbose=0).argmax(1) == y
+
+for name, right in (
+    ("one step", accuracy(nudged)),
+    ("ten steps", accuracy(stepped)),
+    ("worst of 20 throws", always.mean()),
+):
+    print(f"{name:20} {right:.1%}")
+
+# %% tags=["check"]
+# @title Check
+assert accuracy(stepped) < accuracy(nudged)
+assert always.mean() > accuracy(nudged) + 0.15
+assert tf.reduce_max(tf.abs(stepped - x)) < epsilon + 1e-6
+assert tf.reduce_min(stepped) >= 0.0
+assert tf.reduce_max(stepped) <= 1.0
+
+# %% [markdown]
+# ### Exercise: Towards an answer of your choice (6 min)
+#
+# Let the network see a *chosen* digit. Write one step. `gradient_of(x, y)` gives the gradient of the loss by the picture `x`, with `y` taken for the true label; `wanted` holds the labels to reach. Pixels move by `epsilon` and stay between 0 and 1.
+
+
+# %%
+def towards(gradient_of, x, wanted, epsilon):
+    return ...  # shape of x
+
+
+exercises.towards.check(towards)
+
+# %% [markdown]
+# ## 2. A saliency map
+#
+# Which pixels does an answer hang on? The first attempt, Simonyan's **saliency map**, is the size of the gradient of a *score*, pixel by pixel. Two things must be chosen. Which class: here the true one. And which score: the logit, or the probability after the softmax.
+
+
+# %% tags=["nbval-ignore-output"]
+@tf.function
+def score_gradient(x, y, probability=False):
+    """The gradient of each scene's own score: the logit of class y, or its probability."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        logits = model(x)
+        scores = tf.nn.softmax(logits) if probability else logits
+        score = tf.reduce_sum(tf.gather(scores, y, batch_dims=1))
+    return tape.gradient(score, x)
+
+
+saliency = score_gradient(x, y)
+of_probability = score_gradient(x, y, probability=True)
+for name, gradient in (("logit", saliency), ("probability", of_probability)):
+    sizes = np.linalg.norm(np.reshape(gradient, [len(x), 256]), axis=1)
+    print(f"gradient of the {name:11}: median size {np.median(sizes):.1e}, smallest {sizes.min():.0e}")
+
+# %% [markdown]
+# A network that is sure of itself has a flat softmax: the probability is 0.999 and stays there. Its gradient is small where the answer is clearest, and it vanishes altogether where the exponentials underflow. **Take the logit.**
+#
+# Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that knows nothing has a quarter there.
+
+
+# %% tags=["nbval-ignore-output"]
+def share(maps, power=1):
+    """The part of each map's mass, size to a power, that lies in the digit's quarter: its mean over the scenes."""
+    mass = tf.reduce_sum(tf.reshape(tf.abs(maps) ** power, [-1, 2, 8, 2, 8]), axis=[2, 4]) + 1e-12
+    mass = np.reshape(mass / tf.reduce_sum(mass, axis=[1, 2], keepdims=True), [-1, 4])
+    return float(mass[np.arange(len(mass)), quarter].mean())
+
+
+grades = {"the picture itself": share(x), "gradient": share(saliency)}
+for name, grade in grades.items():
+    print(f"{name:22} {grade:.2f}")
+
+# %% tags=["figure"] alt="Images. Three scenes with the digit's quarter framed, and below each its saliency map. The maps are brighter inside the frame, speckled, and do not show the shape of the digit."
+# @title Draw: three scenes and their saliency
+CORNERS = [(-0.5, -0.5), (7.5, -0.5), (-0.5, 7.5), (7.5, 7.5)]
+
+
+def frame(ax, i):
+    ax.add_patch(plt.Rectangle(CORNERS[quarter[i]], 8, 8, fill=False, edgecolor=plots.RED, linewidth=2))
+    ax.set(xticks=[], yticks=[])
+
+
+_, axes = plt.subplots(2, 3, figsize=(7, 5), layout="constrained")
+for column, i in zip(axes.T, shown, strict=True):
+    column[0].imshow(x[i, :, :, 0], cmap="gray_r")
+    column[1].imshow(tf.abs(saliency[i, :, :, 0]), cmap="viridis")
+    for ax in column:
+        frame(ax, i)
+axes[0, 0].set_ylabel("scene")
+axes[1, 0].set_ylabel("size of the gradient")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert 0.2 < grades["the picture itself"] < 0.3
+assert 0.5 < grades["gradient"] < 0.85
+sizes = [np.median(np.linalg.norm(np.reshape(each, [len(x), 256]), axis=1)) for each in (saliency, of_probability)]
+assert sizes[1] < sizes[0] / 20
+near = x[:8] + 1e-3 * coins[:8]
+first_order = tf.reduce_sum(saliency[:8] * (near - x[:8]), axis=[1, 2, 3])
+moved = tf.gather(model(near) - model(x[:8]), y[:8], batch_dims=1)
+assert np.median(np.abs(moved - first_order)) < 0.05 * np.median(np.abs(moved)) + 1e-4
+
+# %% [markdown]
+# The map finds the quarter, and inside it you see speckle and no digit. That is no fault of the tape. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* A black pixel has contributed nothing, and a change of it may do a lot.
+#
+# The speckle has a second cause. A network of ReLUs and maxima is **piecewise linear**: each piece has its own gradient, and a small step leads onto another piece. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a common variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: square the one gradient that you have.
+
+# %% tags=["nbval-ignore-output"]
+noisy = [score_gradient(x + rng.normal(scale=0.15, size=x.shape).astype("float32"), y) for _ in range(25)]
+grades["mean of 25"] = share(tf.reduce_mean(noisy, axis=0))
+squared = {
+    "gradient": share(saliency, power=2),
+    "mean of 25 squares": share(tf.sqrt(tf.reduce_mean(tf.square(noisy), axis=0)), power=2),
+}
+print(f"one gradient: {grades['gradient']:.2f}, the mean of 25 with noise: {grades['mean of 25']:.2f}")
+print(f"squared, one: {squared['gradient']:.2f}, the mean of 25 with noise: {squared['mean of 25 squares']:.2f}")
+
+# %% tags=["check"]
+# @title Check
+assert abs(grades["mean of 25"] - grades["gradient"]) < 0.06
+assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
+assert squared["gradient"] > grades["gradient"] + 0.08
+
+# %% [markdown]
+# The noise buys nothing here, and the square buys much. Squaring makes large values larger, so it moves the mass of *any* map to where the map is large. A picture of squares looks cleaner than a picture of sizes, and it is the same gradient. Compare maps at the same power, or not at all. From here on: sizes.
+
+# %% [markdown]
+# ## 3. Integrated gradients
+#
+# To say what the pixels *contributed* you need something to compare with: a **baseline** $b$, say a black picture. Walk from $b$ to $x$ in a straight line. The derivative of the score along the way is $(x - b)\cdot\nabla F$, and the fundamental theorem of calculus adds it up:
+#
+# $$F(x) - F(b) = \int_0^1 (x - b)\cdot\nabla F\bigl(b + t(x - b)\bigr)\,\mathrm dt = \sum_i \underbrace{(x_i - b_i)\int_0^1 \frac{\partial F}{\partial x_i}\,\mathrm dt}_{A_i}.$$
+#
+# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$. The attributions *add up* to the difference of two outputs. They call this completeness, and it is a test that any program of yours can run.
+
+
+# %% tags=["nbval-ignore-output"]
+def integrated_gradients(x, y, baseline, steps):
+    """Attributions by the midpoint rule, shape of x."""
+    total = tf.zeros_like(x)
+    for k in range(steps):
+        total += score_gradient(baseline + (k + 0.5) / steps * (x - baseline), y)
+    return (x - baseline) * total / steps
+
+
+def scores(x):
+    return tf.gather(model(x), y, batch_dims=1)
+
+
+black = tf.zeros_like(x)
+difference = scores(x) - scores(black)
+gaps = {}
+for steps in (5, 20, 100):
+    attributions = integrated_gradients(x, y, black, steps)
+    gap = tf.abs(tf.reduce_sum(attributions, axis=[1, 2, 3]) - difference)
+    gaps[steps] = float(np.median(gap / tf.abs(difference)))
+    print(f"{steps:4} steps: the sum misses the difference of the outputs by {gaps[steps]:.2%}")
+grades["integrated gradients"] = share(attributions)
+print(f"share in the right quarter: {grades['integrated gradients']:.2f}, of the gradient {grades['gradient']:.2f}")
+
+# %% tags=["check"]
+# @title Check
+assert gaps[100] < gaps[20] < gaps[5]
+assert gaps[100] < 0.005
+assert abs(grades["integrated gradients"] - grades["gradient"]) < 0.12
+weights = tf.constant(rng.normal(size=256), tf.float32)  # a linear score: attributions are w (x - b), by hand
+flat = tf.reshape(x, [-1, 256])
+with tf.GradientTape() as tape:
+    tape.watch(flat)
+    linear = tf.linalg.matvec(flat, weights)
+np.testing.assert_allclose(flat * tape.gradient(linear, flat), flat * weights, rtol=1e-6)
+
+# %% [markdown]
+# They point no better than the gradient did. They *add up*: that is what you pay a hundred passes for.
+#
+# **Predict.** Take a *white* baseline in place of the black one. Most of a scene is black or nearly so. How much of the attributions' total size falls on pixels that are exactly black?
+
+# %%
+exercises.black_pixels.guess(...)  # "none", "about a third" or "about two thirds"
+
+# %% tags=["nbval-ignore-output"]
+white = tf.ones_like(x)
+of_white = integrated_gradients(x, y, white, 100)
+on_black = {}
+for name, each in (("black", attributions), ("white", of_white)):
+    size = tf.abs(each)
+    on_black[name] = float(tf.reduce_sum(tf.where(x == 0, size, 0.0)) / tf.reduce_sum(size))
+    print(f"{name} baseline: {on_black[name]:.0%} on black pixels, share in the right quarter {share(each):.2f}")
+
+# %% tags=["figure"] alt="Images. One scene and two maps of its attributions, blue for negative, red for positive. With a black baseline only pixels that have ink are coloured, most of them in the framed quarter; with a white baseline the black pixels are coloured, in the other quarters too."
+# @title Draw: one scene, two baselines
+i = shown[0]
+_, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
+axes[0].imshow(x[i, :, :, 0], cmap="gray_r")
+axes[0].set_title("scene")
+for ax, name, each in zip(axes[1:], ("black", "white"), (attributions, of_white), strict=True):
+    limit = float(tf.reduce_max(tf.abs(each[i])))
+    ax.imshow(each[i, :, :, 0], cmap=plots.DIVERGING, vmin=-limit, vmax=limit)
+    ax.set_title(f"baseline {name}")
+for ax in axes:
+    frame(ax, i)
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.black_pixels.reveal(
+    min(
+        {"none": 0.0, "about a third": 0.33, "about two thirds": 0.67}.items(),
+        key=lambda o: abs(o[1] - on_black["white"]),
+    )[0]
+)
+assert on_black["black"] == 0.0
+assert on_black["white"] > 0.4
+assert share(of_white) < grades["integrated gradients"] - 0.08
+complete = tf.reduce_sum(of_white, axis=[1, 2, 3]) - (scores(x) - scores(white))
+assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.01  # complete as well
+
+# %% [markdown]
+# Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$ and gets nothing, *whatever the network does with it*. With a black baseline the background cannot matter, by construction. The baseline is not a detail of the method. It is half of the question: *compared with what?*
+#
+# ### Exercise: Integrated gradients of any function (8 min)
+#
+# `F` takes a tensor of any shape to a scalar. Return the attributions by the midpoint rule with `steps` evaluations. They are judged on what they add up to as well.
+
+
+# %%
+def integrated(F, x, baseline, steps):
+    return ...  # shape of x
+
+
+exercises.integrated.check(integrated)
+
+# %% [markdown]
+# ## 4. The gradient by an inner layer
+#
+# A pixel is a small thing to ask about. The last convolution of the network has 32 channels of 8 by 8 places, and each place has seen a neighbourhood. Selvaraju's **Grad-CAM** asks there: how does the score depend on each channel, and where is that channel active? The first attempt, as it is often written:
+
+# %%
+features_of = tf.keras.Model(model.inputs, model.get_layer("features").output)
+
+with tf.GradientTape() as tape:
+    features = features_of(x)
+    score = tf.reduce_sum(tf.gather(model(x), y, batch_dims=1))
+print(tape.gradient(score, features))
+
+# %% [markdown]
+# `None`. The score was not computed from `features`. It was computed from the output that the layer gave when `model(x)` called it a *second* time: another tensor, with the same numbers. What you differentiate by must lie on the way. So let one model give both, in one call.
+
+# %% tags=["nbval-ignore-output"]
+both = tf.keras.Model(model.inputs, [model.get_layer("features").output, model.outputs[0]])
+
+with tf.GradientTape() as tape:
+    features, logits = both(x)
+    score = tf.reduce_sum(tf.gather(logits, y, batch_dims=1))
+by_features = tape.gradient(score, features)
+
+of_channels = tf.reduce_mean(by_features, axis=[1, 2], keepdims=True)  # a number for each channel
+grad_cam = tf.nn.relu(tf.reduce_sum(of_channels * features, axis=-1, keepdims=True))
+by_place = tf.nn.relu(tf.reduce_sum(by_features * features, axis=-1, keepdims=True))
+for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_place)):
+    grades[name] = share(tf.image.resize(each, [16, 16], "nearest"))
+    print(f"{name:26} share {grades[name]:.2f}")
+
+# %% [markdown]
+# The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and its gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average followed instead, the gradient would be the same at all places and the two maps one.
+#
+# The rival needs no gradient. Cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch.
+
+# %% tags=["nbval-ignore-output"]
+grey = tf.fill(x.shape, tf.reduce_mean(x))
+falls = np.zeros(x.shape, np.float32)
+for top in range(0, 16, 2):
+    for left in range(0, 16, 2):
+        patch = np.zeros((16, 16, 1), bool)
+        patch[max(0, top - 1) : top + 3, max(0, left - 1) : left + 3] = True
+        fall = scores(x) - scores(tf.where(patch, grey, x))
+        falls[:, top : top + 2, left : left + 2] = np.maximum(fall, 0)[:, None, None, None]
+grades["covered patch by patch"] = share(falls)
+for name, grade in grades.items():
+    print(f"{name:26} {grade:.2f}")
+
+# %% tags=["check"]
+# @title Check
+with tf.GradientTape() as twice:
+    apart = features_of(x[:2])
+    value = tf.reduce_sum(model(x[:2]))
+assert twice.gradient(value, apart) is None
+np.testing.assert_array_equal(apart, features[:2])  # another tensor, with the same numbers
+assert grades["multiplied place by place"] > grades["Grad-CAM"] + 0.1
+assert grades["covered patch by patch"] > grades["gradient"] + 0.05
+active = tf.reduce_max(features, axis=[1, 2]) > 0
+winners = tf.reduce_sum(tf.cast(by_features != 0, tf.int32), axis=[1, 2])
+assert np.mean(winners[active] <= 1) > 0.95  # an active channel's gradient is at one place
+pooled = tf.keras.Sequential([layers.GlobalAveragePooling2D(), model.layers[-1]])
+with tf.GradientTape() as average:
+    average.watch(features)
+    value = tf.reduce_sum(tf.gather(pooled(features), y, batch_dims=1))
+flat_gradient = average.gradient(value, features)
+np.testing.assert_allclose(
+    flat_gradient, tf.reduce_mean(flat_gradient, [1, 2], keepdims=True) + 0 * features, atol=1e-6
+)
+
+# %% [markdown]
+# Sixty-four forward passes in place of one backward pass buy a good map, here among the best. It answers its question plainly: *what happens without this patch?* Where a picture is small and time is not short, it is the first thing to try.
+#
+# ### Exercise: Grad-CAM in one call (6 min)
+#
+# `features_of` takes a picture to the inner layer's output, `score_of` takes that output to the scalar score. Return the map, shape (height, width): the channels' mean gradients, times the channels, summed over the channels, and what is negative set to 0.
+
+
+# %%
+def cam(features_of, score_of, x):
+    return ...  # shape (height, width); features have the shape (height, width, channels)
+
+
+exercises.cam.check(cam)
+
+# %% [markdown]
+# ## 5. Does the map depend on the network?
+#
+# A good map looks like the digit. But the digit itself looks like the digit. Adebayo and others propose a test that costs a line: give the network *random* weights, and draw the map again. A map that explains the trained network should change beyond recognition.
+#
+# **Predict.** Compare the sizes of the maps of the trained network and of the untrained one by their rank correlation, scene by scene: 1 is the same order of pixels, 0 is no relation. What is it for integrated gradients?
+
+# %%
+exercises.untrained.guess(...)  # "about 0", "about 0.4" or "about 0.9"
+
+# %% tags=["nbval-ignore-output"]
+trained_weights = model.get_weights()
+drawn = {}
+for name in ("trained", "untrained"):
+    if name == "untrained":
+        model.set_weights(tf.keras.models.clone_model(model).get_weights())
+    gradient = score_gradient(x[:60], y[:60])
+    drawn[name] = {
+        "size of the gradient": gradient,
+        "gradient × input": gradient * x[:60],
+        "integrated gradients": integrated_gradients(x[:60], y[:60], black[:60], 20),
+    }
+model.set_weights(trained_weights)
+
+alike = {}
+for name, maps in drawn["trained"].items():
+    pairs = zip(np.abs(maps), np.abs(drawn["untrained"][name]), strict=True)
+    alike[name] = np.median([scipy.stats.spearmanr(a.ravel(), b.ravel())[0] for a, b in pairs])
+    print(f"{name:22} {alike[name]:.2f}")
+
+# %% tags=["figure"] alt="Images. A scene, and beside it two maps of integrated gradients, of the trained and of the untrained network. Both show the shapes of the ink in the scene, and look much alike."
+# @title Draw: the maps of a trained and of an untrained network
+_, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
+axes[0].imshow(x[0, :, :, 0], cmap="gray_r")
+axes[0].set_title("scene")
+for ax, name in zip(axes[1:], drawn, strict=True):
+    ax.imshow(np.abs(drawn[name]["integrated gradients"][0, :, :, 0]), cmap="viridis")
+    ax.set_title(f"{name}: size of the attributions")
+for ax in axes:
+    frame(ax, 0)
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.untrained.reveal(
+    min(
+        {"about 0": 0.0, "about 0.4": 0.4, "about 0.9": 0.9}.items(),
+        key=lambda o: abs(o[1] - alike["integrated gradients"]),
+    )[0]
+)
+assert alike["integrated gradients"] > 0.75
+assert alike["gradient × input"] > 0.6
+assert alike["size of the gradient"] < 0.4
+bright = np.where(x[:60] > 0.5, 1.0, np.nan)  # where there is ink, and the factor x says little
+
+
+def among(mask, name):
+    """The rank correlation among the pixels of a mask."""
+    found = []
+    for a, b, keep in zip(drawn["trained"][name], drawn["untrained"][name], mask, strict=True):
+        inside = np.isfinite(keep)
+        found.append(scipy.stats.spearmanr(np.abs(a)[inside], np.abs(b)[inside])[0])
+    return np.median(found)
+
+
+assert among(bright, "integrated gradients") < 0.4
+assert accuracy(x) > 0.93  # the trained weights are back
+
+# %% [markdown]
+# The attributions of a network that knows *nothing* have nearly the same order of pixels. The factor $x_i - b_i$ draws the picture, whatever the gradient is: where the scene is black, both maps are exactly 0. Among the pixels with ink alone the relation is gone. So the map does tell something about the network, and the part of it that pleases the eye does not.
+#
+# What the share in the right quarter says is of another kind. It is measured against something *known*, and an untrained network does not reach it. If you want to trust a map of your own data, plant something whose place you know.
+
+# %% [markdown]
+# ## 6. Check it independently
+#
+# An oracle without a tape: the same network as four lines of NumPy-like code in float64, and central differences of its score by single pixels.
+
+
+# %%
+def plain(picture):
+    """The trained network's logits of one picture, in float64, from its weights alone."""
+    k1, b1, k2, b2, k3, b3, k4, b4 = (w.astype(np.float64) for w in trained_weights)
+    h = tf.nn.relu(tf.nn.conv2d(picture[None], k1, 1, "SAME") + b1)
+    h = tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(h, k2, 1, "SAME") + b2), 2, 2, "VALID")
+    h = tf.reduce_max(tf.nn.relu(tf.nn.conv2d(h, k3, 1, "SAME") + b3), axis=[1, 2])
+    return (h @ k4 + b4)[0]
+
+
+i = int(shown[0])
+picture, label = x[i].numpy().astype(np.float64), int(y[i])
+by_differences = np.zeros((16, 16))
+for row, column in np.ndindex(16, 16):
+    step = np.zeros_like(picture)
+    step[row, column] = 1e-6
+    by_differences[row, column] = (plain(picture + step)[label] - plain(picture - step)[label]) / 2e-6
+gap = np.abs(by_differences - saliency[i, :, :, 0])
+print(
+    f"largest gradient {np.abs(by_differences).max():.1f}; nine of ten pixels differ by less than {np.percentile(gap, 90):.0e}"
+)
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(plain(picture), model(x[i : i + 1])[0], atol=1e-3)
+assert np.percentile(gap, 90) < 1e-4 * np.abs(by_differences).max()
+assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies between the two, if anything does
+
+# %% [markdown]
+# ## Recap
+#
+# - `tape.watch(x)` and a gradient by the picture: one backward pass for all pixels. A step of $\varepsilon$ along its signs changes the loss by $\varepsilon\lVert g\rVert_1$ to first order, many times what random signs do (section 1).
+# - A saliency map is the size of the logit's gradient. It says what a small change would do, not what a pixel contributed (section 2).
+# - Integrated gradients add up to a difference of two outputs, which is a test. The baseline says compared with what, and pixels that equal it get nothing (section 3).
+# - What you differentiate by must lie on the way to the score: one model with two outputs. Averaging the gradient over places forgets where it was (section 4).
+# - A map may be mostly the picture. Randomise the weights and draw it again (section 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | the picture is not watched | `None` | `tape.watch(x)` |
+# | inner layer in one call, score in another | `None` | one model with both outputs |
+# | the probability's gradient | nearly 0 where the network is sure | take the logit |
+# | too few steps of integrated gradients | a sum that misses the difference | print both, and add steps |
+# | a black baseline on dark pictures | nothing on black pixels, ever | say "compared with what", try another |
+# | a map that looks like the object | it does so for random weights too | randomise, and measure against something known |
+# | random noise as the test of robustness | a network that seems robust | the gradient's signs, several projected steps |
+#
+# **Further reading**
+#
+# - K. Simonyan, A. Vedaldi, A. Zisserman (2013), ["Deep inside convolutional networks: visualising image classification models and saliency maps"](https://arxiv.org/abs/1312.6034).
+# - I. Goodfellow, J. Shlens, C. Szegedy (2015), ["Explaining and harnessing adversarial examples"](https://arxiv.org/abs/1412.6572).
+# - M. Sundararajan, A. Taly, Q. Yan (2017), ["Axiomatic attribution for deep networks"](https://arxiv.org/abs/1703.01365).
+# - R. R. Selvaraju and others (2017), ["Grad-CAM: visual explanations from deep networks via gradient-based localization"](https://arxiv.org/abs/1610.02391).
+# - D. Smilkov and others (2017), ["SmoothGrad: removing noise by adding noise"](https://arxiv.org/abs/1706.03825).
+# - A. Madry and others (2018), ["Towards deep learning models resistant to adversarial attacks"](https://arxiv.org/abs/1706.06083): projected gradient descent.
+# - J. Adebayo and others (2018), ["Sanity checks for saliency maps"](https://arxiv.org/abs/1810.03292).
+# - R. L. Draelos, L. Carin (2020), ["Use HiResCAM instead of Grad-CAM for faithful explanations of convolutional neural networks"](https://arxiv.org/abs/2011.08891).
+#
+# **Read next:** [26 The gradient of an expectation](26_gradient_of_an_expectation.ipynb) differentiates what is averaged over noise.

@@ -1,0 +1,590 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A step of your own in Keras
+#
+# `model.fit` calls one method for each batch, `train_step`. Write it yourself, and the tape is yours: two losses, two optimisers, a penalty on a gradient. **What else was in the method that you replaced?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/32_step_of_your_own_in_keras.ipynb)
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+nines = 12  # images of a nine that are left in the training data: between 8 and 16
+
+# %% tags=["setup"]
+# @title Set-up
+import contextlib
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import data, plots, runtime
+from tapelab.exercises.sheets import step_of_your_own_in_keras as exercises
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+# Section 5 needs two devices. They must be asked for before TensorFlow starts: a second run of this cell leaves them.
+with contextlib.suppress(RuntimeError):
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+runtime.start(seed)
+
+# %% [markdown]
+# The data are digits, and nearly all nines are missing. `class_weight` is made for that: it lets each of the few nines count thirty times.
+
+# %%
+images, rng = data.load("digits"), np.random.default_rng(seed)
+x_all, y_all = images.x_train.reshape(-1, 64), images.y_train
+x_test, y_test = images.x_test.reshape(-1, 64), images.y_test
+kept = rng.permutation(np.concatenate([np.flatnonzero(y_all != 9), np.flatnonzero(y_all == 9)[:nines]]))
+x, y = x_all[kept], y_all[kept]
+
+cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+weights_of_classes = {digit: 30.0 if digit == 9 else 1.0 for digit in range(10)}
+
+
+def network(kind):
+    """A small classifier, always with the same start: dropout, and a penalty on the first kernel."""
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input((64,))
+    h = keras.layers.Dense(64, "relu", kernel_regularizer=keras.regularizers.L2(1e-3))(inputs)
+    return kind(inputs, keras.layers.Dense(10)(keras.layers.Dropout(0.3)(h)))
+
+
+def trained(kind, class_weight=None):
+    model = network(kind)
+    model.compile(keras.optimizers.Adam(3e-3), cross_entropy)
+    model.fit(x, y, batch_size=64, epochs=8, class_weight=class_weight, shuffle=False, verbose=0)
+    return model
+
+
+# %% [markdown]
+# Now a step of your own, as one finds it in a thousand places.
+
+
+# %% tags=["nbval-ignore-output"]
+class Careless(keras.Model):
+    def train_step(self, batch):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        with tf.GradientTape() as tape:
+            loss = cross_entropy(y, self(x))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+def recall(model):
+    """The part of the nines among the test images that the model calls nines."""
+    return np.mean(model.predict(x_test, verbose=0).argmax(1)[y_test == 9] == 9)
+
+
+found = {}
+for name, kind in (("Keras' own step", keras.Model), ("Careless", Careless)):
+    for weighted in (None, weights_of_classes):
+        found[name, weighted is not None] = model = trained(kind, weighted)
+        print(f"{name:16} class_weight {'yes' if weighted else 'no ':3}  nines found: {recall(model):.2f}")
+
+# %% tags=["figure"] alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nearly nothing to most of them; with the careless step both bars are the same, and low."
+# @title Draw: what class weights do in two steps
+_, ax = plt.subplots(figsize=(6.5, 3), layout="constrained")
+for shift, weighted, colour in ((-0.2, False, plots.GREY), (0.2, True, plots.BLUE)):
+    heights = [recall(found[name, weighted]) for name in ("Keras' own step", "Careless")]
+    ax.bar(np.arange(2) + shift, heights, 0.38, color=colour, label=f"{'with' if weighted else 'without'} class_weight")
+ax.set(xticks=range(2), xticklabels=["Keras' own step", "Careless"], ylim=(0, 1), ylabel="nines found")
+ax.set_title("A step that throws the weights away")
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+
+
+def flat(model):
+    return np.concatenate([np.ravel(w) for w in model.get_weights()])
+
+
+assert recall(found["Keras' own step", True]) > 0.6
+assert recall(found["Keras' own step", False]) < 0.45
+np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careless", False]))
+
+# %% [markdown]
+# With the careless step the two models are equal to the last bit. `class_weight` reached `train_step` as a third tensor, and the underscore threw it away. No message, and a loss that falls nicely.
+#
+# **You will be able to**
+#
+# - write a `train_step` that keeps what `fit` promises, and prove that it does (section 1),
+# - take a large batch in parts, and say when the result is not that of the batch (section 2),
+# - train in half precision: scale the loss, and clip what is no longer scaled (section 3),
+# - penalise a gradient inside a step, with two tapes (section 4),
+# - divide a loss rightly among several replicas (section 5).
+
+# %% [markdown]
+# ## 1. What is yours now
+#
+# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what you return. All else was *in* the step:
+#
+# | the careless step | what is lost |
+# |---|---|
+# | `_` in place of `sample_weight` | sample weights and class weights |
+# | `self(x)` without `training=True` | dropout is off, BatchNormalization does not learn |
+# | its own loss alone | `self.losses`: the penalties of the layers |
+# | returns the loss of the last batch | the mean over the epoch, and all compiled metrics |
+#
+# Keras has a name for each of them. `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates what was compiled. The mean of the loss is the one thing that a subclass keeps for itself.
+
+
+# %%
+class Careful(keras.Model):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.mean_loss = keras.metrics.Mean(name="loss")
+
+    def train_step(self, batch):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(x, y, predicted, sample_weight)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.mean_loss.update_state(loss, sample_weight=tf.shape(x)[0])
+        return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
+
+
+# %% [markdown]
+# **Predict.** Train `Careful` and Keras' own step from the same start, with the same batches, class weights and dropout. How far apart are the weights after eight epochs?
+
+# %%
+exercises.eight_epochs.guess(...)  # "equal to the last bit", "equal to about six digits" or "some per cent apart"
+
+# %%
+found["Careful", True] = trained(Careful, weights_of_classes)
+apart = np.abs(flat(found["Careful", True]) - flat(found["Keras' own step", True])).max()
+print(f"largest difference of a weight: {apart:.0e}")
+
+# %% tags=["check"]
+# @title Check
+exercises.eight_epochs.reveal("equal to the last bit" if apart == 0 else "equal to about six digits")
+assert apart < 1e-5
+with_penalty, without = (found[name, False] for name in ("Keras' own step", "Careless"))
+sizes = [np.linalg.norm(model.get_weights()[0]) for model in (with_penalty, without)]
+assert sizes[0] < 0.95 * sizes[1]  # the penalty keeps the kernel small; the careless step forgets it
+watched = network(Careful)
+watched.compile("sgd", cross_entropy, metrics=["accuracy"])
+history = watched.fit(x[:100], y[:100], batch_size=64, verbose=0).history
+assert set(history) == {"loss", "accuracy"}
+assert history["loss"][0] > 0.1
+
+# %% [markdown]
+# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Write it down, run it once, and only then change the step. Leave the last line of `train_step` out, and `fit` prints `loss: 0.0000` from the first batch on: the mean is shown, and nobody updates it.
+#
+# ### Exercise: The loss of a careful step (6 min)
+#
+# `model(x, training=…)` gives logits, `model.losses` is a list of scalars that is filled by the call. Return the scalar that a step differentiates: the mean over the batch of the sample weight times the cross-entropy, and the penalties.
+
+
+# %%
+def step_loss(model, x, y, sample_weight):
+    return ...  # a scalar
+
+
+exercises.step_loss.check(step_loss)
+
+# %% [markdown]
+# ## 2. A batch in parts
+#
+# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. So it must be the same as for the whole batch. Here a hundred images, in parts of 32; the last part has four.
+
+
+# %%
+def gradient(model, x, y, reduce):
+    with tf.GradientTape() as tape:
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True))
+        loss = reduce(each)
+    return tf.concat([tf.reshape(g, [-1]) for g in tape.gradient(loss, model.trainable_variables)], axis=0)
+
+
+def classifier(*between):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [keras.Input((64,)), keras.layers.Dense(32), *between, keras.layers.ReLU(), keras.layers.Dense(10)]
+    )
+
+
+def off(found, exact):
+    return float(tf.norm(found - exact) / tf.norm(exact))
+
+
+plain = classifier()
+starts = range(0, 100, 32)
+whole = gradient(plain, x[:100], y[:100], tf.reduce_mean)
+of_means = sum(gradient(plain, x[i : i + 32][: 100 - i], y[i : i + 32][: 100 - i], tf.reduce_mean) for i in starts) / 4
+of_sums = sum(gradient(plain, x[i : i + 32][: 100 - i], y[i : i + 32][: 100 - i], tf.reduce_sum) for i in starts) / 100
+
+# %% [markdown]
+# **Predict.** How far is the mean of the four parts' gradients from the gradient of the hundred?
+
+# %%
+exercises.four_parts.guess(...)  # "not at all", "by a few per cent" or "by some tens of per cent"
+
+# %% tags=["nbval-ignore-output"]
+print(f"mean of the parts' means: {off(of_means, whole):.0%} off")
+print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
+
+# %% [markdown]
+# The four images of the last part count eight times as much as the others. The cure costs nothing: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients. It is right for parts of equal size, and for a loss that is a mean over the same number of things in each.
+#
+# One layer makes parts something else for good. BatchNormalization subtracts the mean of the *part*, which is not the mean of the batch.
+
+# %% tags=["nbval-ignore-output"]
+normalised = classifier(keras.layers.BatchNormalization())
+whole_bn = gradient(normalised, x[:96], y[:96], tf.reduce_mean)
+parts_bn = sum(gradient(normalised, x[i : i + 32], y[i : i + 32], tf.reduce_sum) for i in range(0, 96, 32)) / 96
+print(f"with BatchNormalization, three equal parts: {off(parts_bn, whole_bn):.0%} off")
+
+# %% tags=["check"]
+# @title Check
+exercises.four_parts.reveal("by some tens of per cent" if off(of_means, whole) > 0.1 else "by a few per cent")
+assert 0.15 < off(of_means, whole) < 1.2
+assert off(of_sums, whole) < 1e-5
+assert 0.01 < off(parts_bn, whole_bn) < 0.9
+layered = classifier(keras.layers.LayerNormalization())
+whole_ln = gradient(layered, x[:96], y[:96], tf.reduce_mean)
+parts_ln = sum(gradient(layered, x[i : i + 32], y[i : i + 32], tf.reduce_sum) for i in range(0, 96, 32)) / 96
+assert off(parts_ln, whole_ln) < 1e-5  # of each example alone
+
+# %% [markdown]
+# ### Exercise: Parts that do not count equally (6 min)
+#
+# `costs(w, rows)` returns a loss for each row, and `parts` is a list of tensors with different numbers of rows. Return the gradient with respect to `w`, a tensor, of the mean loss over all rows, and record one part at a time.
+
+
+# %%
+def by_parts(costs, w, parts):
+    return ...  # as large as w
+
+
+exercises.parts.check(by_parts)
+
+# %% [markdown]
+# ## 3. Half the digits
+#
+# `keras.config.set_dtype_policy("mixed_float16")` keeps the weights in float32 and computes in float16: half the memory, and on many GPUs several times the speed. `compile` then wraps the optimiser, as you will see. Nothing in the step has changed.
+
+# %% tags=["nbval-ignore-output"]
+keras.config.set_dtype_policy("mixed_float16")
+
+
+def in_half(kind, optimizer):
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input((64,))
+    model = kind(inputs, keras.layers.Dense(10, dtype="float32")(keras.layers.Dense(64, "relu")(inputs)))
+    model.compile(optimizer, cross_entropy)
+    model.fit(x_all, y_all, batch_size=64, epochs=5, verbose=0)
+    return np.mean(model.predict(x_test, verbose=0).argmax(1) == y_test), type(model.optimizer).__name__
+
+
+half = {}
+for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
+    half[name], wrapper = in_half(kind, keras.optimizers.SGD(0.3))
+    print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
+
+# %% [markdown]
+# The step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Small gradients fall through that floor on their way back. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`.
+
+
+# %% tags=["nbval-ignore-output"]
+class Scaled(Careful):
+    limit = None  # for the norm of the gradient
+
+    def train_step(self, batch):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(x, y, predicted, sample_weight)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, self.trainable_variables)
+        if self.limit is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self.limit)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.mean_loss.update_state(loss, sample_weight=tf.shape(x)[0])
+        return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
+
+
+class Clipped(Scaled):
+    limit = 1.0
+
+
+for name, kind, optimizer in (
+    ("scaled", Scaled, keras.optimizers.SGD(0.3)),
+    ("scaled, then clipped to 1 in the step", Clipped, keras.optimizers.SGD(0.3)),
+    ("scaled, clipped to 1 by the optimiser", Scaled, keras.optimizers.SGD(0.3, global_clipnorm=1.0)),
+):
+    half[name], _ = in_half(kind, optimizer)
+    print(f"{name:38} accuracy {half[name]:.2f}")
+
+# %% [markdown]
+# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first. With Adam both mistakes hide for a while, since Adam does not mind a constant factor, until its $\epsilon$ is as large as the gradient.
+#
+# The other half format, **bfloat16**, spends its sixteen bits otherwise: float32's range, and 8 binary digits. Nothing falls through, so nothing is scaled, and `Careful` is right again.
+
+# %% tags=["nbval-ignore-output"]
+keras.config.set_dtype_policy("mixed_bfloat16")
+half["bfloat16, not scaled"], wrapper = in_half(Careful, keras.optimizers.SGD(0.3))
+print(f"bfloat16, Careful: accuracy {half['bfloat16, not scaled']:.2f}, the optimiser is {wrapper}")
+
+# %% [markdown]
+# How much falls through the floor? Train a network until little is left to learn, and compare its gradient in three formats.
+
+# %% tags=["nbval-ignore-output"]
+keras.config.set_dtype_policy("float32")
+keras.utils.set_random_seed(seed)
+sure = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
+sure.compile(keras.optimizers.Adam(1e-2), cross_entropy)
+sure.fit(x_all, y_all, batch_size=256, epochs=400, verbose=0)
+weights = [tf.constant(w) for w in sure.get_weights()]
+
+
+def in_format(dtype, scale=1.0):
+    """The gradient of the mean loss over all images, computed in another format: one array, and the loss."""
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        kernel_1, bias_1, kernel_2, bias_2 = (tf.cast(w, dtype) for w in weights)
+        logits = tf.nn.relu(tf.cast(x_all, dtype) @ kernel_1 + bias_1) @ kernel_2 + bias_2
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y_all, tf.cast(logits, tf.float32))
+        loss = scale * tf.reduce_mean(losses)
+    return np.concatenate([np.ravel(g) for g in tape.gradient(loss, weights)]) / scale, float(loss) / scale
+
+
+exact, loss = in_format(tf.float32)
+print(f"loss {loss:.1e}, median entry of the gradient {np.median(np.abs(exact)):.0e}")
+zero, cosine = {}, {}
+for name, dtype, scale in (
+    ("float16", tf.float16, 1.0),
+    ("float16, scaled", tf.float16, 2.0**15),
+    ("bfloat16", tf.bfloat16, 1.0),
+):
+    g, _ = in_format(dtype, scale)
+    zero[name] = np.mean(g[exact != 0] == 0)
+    cosine[name] = g @ exact / np.linalg.norm(g) / np.linalg.norm(exact)
+    print(f"{name:16} {zero[name]:4.0%} of the entries are zero, cosine with float32's gradient {cosine[name]:.3f}")
+
+# %% tags=["check"]
+# @title Check
+assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.85
+assert max(half["Careful"], half["scaled, then clipped to 1 in the step"]) < 0.4
+assert zero["float16"] > 0.1
+assert zero["float16, scaled"] < 0.02
+assert zero["bfloat16"] < 0.02
+assert cosine["float16"] > 0.85
+assert 0.2 < cosine["bfloat16"] < cosine["float16, scaled"]
+assert half["bfloat16, not scaled"] > 0.85
+assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
+assert np.isinf(np.float32(65520).astype(np.float16))
+
+# %% [markdown]
+# What falls through is small, so the rest still points nearly the right way. A gradient that dies in float16 does not announce itself by a wrong direction. It announces itself, if at all, by a loss that stops falling. bfloat16 loses no entry, and turns the gradient further than float16 does: it rounds each logit to 8 binary digits, and where the answers are nearly right the gradient is a small difference of such numbers. Range or digits: sixteen bits do not hold both.
+#
+# The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
+#
+# ### Exercise: A step that may be skipped (7 min)
+#
+# `gradient` is the gradient of `scale` times the loss, and may hold what is not finite. Return the new `w` and the new scale: after a good gradient a step of gradient descent with rate 0.1, and the same scale; otherwise no step, and half the scale.
+
+
+# %%
+def step(w, gradient, scale):
+    return ...  # w and the scale, two tensors
+
+
+exercises.skipped.check(step)
+
+# %% [markdown]
+# ## 4. A gradient in the loss
+#
+# Why write a step at all? Because a loss has a gradient in it. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. That grows without bound unless the slope of $f$ is held. Gulrajani and others (2017) penalise it: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
+#
+# The penalty is a gradient by the input, and the step differentiates it by the weights. So there are two tapes, and the inner `gradient` call has to be recorded by the outer tape ([10](10_higher_order_gradients.ipynb)).
+
+
+# %% tags=["nbval-ignore-output"]
+class Critic(keras.Model):
+    penalty, inside = 10.0, True
+
+    def train_step(self, batch):
+        real, made = batch
+        between = real + tf.random.uniform([tf.shape(real)[0], 1]) * (made - real)
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(between)
+                values = tf.reduce_sum(self(between, training=True))
+            if self.inside:
+                slopes = inner.gradient(values, between)
+            else:
+                with outer.stop_recording():  # as if the line stood after the block
+                    slopes = inner.gradient(values, between)
+            held = tf.reduce_mean((tf.norm(slopes, axis=1) - 1.0) ** 2)
+            difference = tf.reduce_mean(self(real, training=True)) - tf.reduce_mean(self(made, training=True))
+            loss = self.penalty * held - difference
+        gradients = outer.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"difference": difference, "slope": tf.reduce_mean(tf.norm(slopes, axis=1))}
+
+
+class Outside(Critic):
+    inside = False
+
+
+class NoPenalty(Critic):
+    penalty = 0.0
+
+
+made = rng.normal(size=(2000, 2)).astype("float32")
+real = rng.normal(size=(2000, 2)).astype("float32") + np.float32([3.0, 0.0])
+critics = {}
+for kind in (Critic, Outside, NoPenalty):
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input((2,))
+    h = keras.layers.Dense(32, "tanh")(keras.layers.Dense(32, "tanh")(inputs))
+    critic = kind(inputs, keras.layers.Dense(1)(h))
+    critic.compile(keras.optimizers.Adam(3e-3))
+    critic.fit(real, made, batch_size=100, epochs=20, shuffle=False, verbose=0)
+    critics[kind.__name__] = critic, float(np.mean(critic(real)) - np.mean(critic(made)))
+    print(f"{kind.__name__:10} difference of the means {critics[kind.__name__][1]:6.2f}")
+
+# %% tags=["check"]
+# @title Check
+assert abs(critics["Critic"][1] - 3.45) < 0.25
+assert critics["NoPenalty"][1] > 10
+np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenalty"][0]))  # the penalty never was
+
+# %% [markdown]
+# The critic says 3.45, and the distance is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$. That is 3.45.
+#
+# With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one of them computed and added a penalty in every step. A test for a new term of a loss: **switch it off, and see that something changes.**
+#
+# In a full GAN the step goes on with the generator: a second tape, a second optimiser, and `tape.gradient(loss, generator.trainable_variables)`. Each player's gradient is taken by its own variables only, or the generator's step trains the critic to be fooled.
+
+# %% [markdown]
+# ## 5. Two replicas
+#
+# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
+
+# %%
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    v = tf.Variable(0.0)
+
+
+def four_values(context):
+    return tf.constant([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]][context.replica_id_in_sync_group])
+
+
+@tf.function
+def summed_gradient(loss_of):
+    def on_a_replica(values):
+        with tf.GradientTape() as tape:
+            loss = loss_of(v * values)
+        return tf.distribute.get_replica_context().all_reduce("sum", tape.gradient(loss, v))
+
+    return strategy.run(on_a_replica, args=(strategy.experimental_distribute_values_from_function(four_values),))
+
+
+def mean_of_its_own(each):
+    return tf.reduce_mean(each)
+
+
+def share_of_the_batch(each):
+    return tf.nn.compute_average_loss(each, global_batch_size=8)
+
+
+gradients = {}
+for loss_of in (mean_of_its_own, share_of_the_batch):
+    gradients[loss_of.__name__] = float(strategy.experimental_local_results(summed_gradient(loss_of))[0])
+    print(f"{loss_of.__name__:18} {gradients[loss_of.__name__]}")
+
+# %% tags=["check"]
+# @title Check
+assert gradients == {"mean_of_its_own": 9.0, "share_of_the_batch": 4.5}
+assert strategy.num_replicas_in_sync == 2
+plain_v = tf.Variable(0.0)
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean(plain_v * tf.range(1.0, 9.0))
+assert tape.gradient(loss, plain_v) == 4.5
+
+# %% [markdown]
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. Keras' own `fit` and `compute_loss` do; a loss that you write in a step of your own does not, until you do.
+
+# %% [markdown]
+# ## 6. Check it independently
+#
+# The oracle of section 1 was Keras' own step. Here is one that knows neither Keras nor a tape: one step of gradient descent on a softmax regression, by its closed form in NumPy, with sample weights and a penalty.
+
+# %% tags=["nbval-ignore-output"]
+keras.utils.set_random_seed(seed)
+inputs = keras.Input((64,))
+line = Careful(inputs, keras.layers.Dense(10, use_bias=False, kernel_regularizer=keras.regularizers.L2(0.01))(inputs))
+line.compile(keras.optimizers.SGD(0.5), cross_entropy)
+(kernel,) = line.get_weights()
+some, labels, weight = x[:50], y[:50], rng.uniform(0.5, 2.0, size=50).astype("float32")
+line.fit(some, labels, sample_weight=weight, batch_size=50, verbose=0)
+
+scores = np.exp(some @ kernel)
+probability = scores / scores.sum(axis=1, keepdims=True)
+by_hand = some.T @ (weight[:, None] * (probability - np.eye(10)[labels])) / 50 + 2 * 0.01 * kernel
+apart = np.abs(line.get_weights()[0] - (kernel - 0.5 * by_hand)).max()
+print(f"the step and the formula differ by {apart:.0e}")
+
+# %% tags=["check"]
+# @title Check
+assert apart < 1e-5
+assert np.abs(0.5 * by_hand).max() > 100 * apart
+
+# %% [markdown]
+# ## Recap
+#
+# - A step of your own keeps sample weights, `training=True`, the layers' penalties and the metrics, or loses them without a word. Before you change it, it reproduces `fit` (section 1).
+# - The gradient of a batch is the sum of its parts' gradients of *sums*, divided once. With BatchNormalization parts are another function (section 2).
+# - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needs no scale, and has fewer digits (section 3).
+# - A penalty on a gradient needs the inner `gradient` call inside the outer tape. Switch a new term off to see that it was on (section 4).
+# - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | `x, y, _ =` in `train_step` | class weights change nothing | hand `sample_weight` to `compute_loss` |
+# | `self(x)` | dropout off, moving averages still | `self(x, training=True)` |
+# | a loss of your own, without `self.losses` | weights grow, penalties do nothing | `compute_loss`, or add them |
+# | no mean of the loss | `loss: 0.0000` | a `Mean` of your own, updated |
+# | mean of the parts' means | a last, smaller part counts too much | sums, divided once |
+# | no `scale_loss` in mixed float16 | accuracy of a guess | `self.optimizer.scale_loss(loss)` inside the tape |
+# | clipping in the step, scaled | nothing is learnt | clip in the optimiser |
+# | inner `gradient` outside the outer tape | the penalty has no effect | inside |
+# | a mean on each replica | steps too long by the number of devices | `compute_average_loss(global_batch_size=…)` |
+#
+# **Further reading**
+#
+# - Keras guide, ["Customizing what happens in fit() with TensorFlow"](https://keras.io/guides/custom_train_step_in_tensorflow/).
+# - P. Micikevicius and others (2018), ["Mixed precision training"](https://arxiv.org/abs/1710.03740).
+# - I. Gulrajani and others (2017), ["Improved training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028).
+# - TensorFlow guide, ["Custom training with tf.distribute.Strategy"](https://www.tensorflow.org/tutorials/distribute/custom_training).
+#
+# **Read next:** [08 Clipping](08_clipping.ipynb), for what a limit does to a step; [16 What derivatives cost](16_what_derivatives_cost.ipynb), for the memory that parts save.
