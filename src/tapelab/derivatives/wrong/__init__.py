@@ -1,1 +1,72 @@
-"""What TensorFlow's derivatives and kernels get wrong: found in a graph, and cured or refused."""
+"""What TensorFlow differentiates wrongly, or leaves out without a word: found in a graph, refused or warned of."""
+
+import contextlib
+import fnmatch
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tapelab import process
+from tapelab.derivatives import private
+from tapelab.derivatives.errors import CannotVectorizeError
+from tapelab.derivatives.wrong.gaps import Needs, gaps
+from tapelab.graphs.operations import KERNELS
+from tapelab.graphs.program import everything, place
+from tapelab.process.tensorflow import Tensors, tf
+
+__all__ = ["Needs", "cured", "reasons", "require_safe", "under_xla"]
+
+
+def reasons(
+    graph: tf.Graph, operations: Sequence[tf.Operation], sources: Iterable[tf.Tensor], outputs: Tensors
+) -> Mapping[Needs, str]:
+    """Say for each kind of derivative why TensorFlow's would be wrong, as far as is known."""
+    return gaps(graph, sources, outputs).reasons
+
+
+@contextlib.contextmanager
+def cured() -> Iterator[None]:
+    """While this is open, `tf.nn.moments` differentiates the mean in the variance too; TensorFlow stops its gradient."""
+    from tapelab.derivatives.wrong.cures.moments import _moments
+
+    with process.all_replaced((module, "moments", _moments) for module in private.modules_with_moments()):
+        yield
+
+
+def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]) -> None:
+    """Raise where a vectorised program would meet a kernel that may end the process, which rows one by one do not.
+
+    With oneDNN, TensorFlow 2.21's product of matrices of shape (5, 1, 4, 6) by (6, 6) writes past its buffer.
+    """
+    if not _onednn_may_be_on():
+        return
+    caller = set(own)
+    for op in everything(operations):
+        if op.type in ("BatchMatMulV2", "BatchMatMulV3") and op not in caller:
+            counts = sorted(math.prod(tensor.shape[:-2]) if tensor.shape.is_fully_defined() else 1 for tensor in op.inputs)
+            known = all(tensor.shape.is_fully_defined() for tensor in op.inputs)
+            rank = max(tensor.shape.rank or 5 for tensor in op.inputs)
+            if rank > 3 and counts[0] == 1 and (counts[1] > 1 or not known):
+                raise CannotVectorizeError(
+                    "oneDNN's kernel for products of many matrices by one may end the process (set "
+                    "TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported to have them)"
+                )
+
+
+def _onednn_may_be_on() -> bool:
+    """Whether oneDNN's kernels are used; True where that is not known."""
+    try:
+        from tensorflow.python.util import _pywrap_util_port
+
+        return bool(_pywrap_util_port.IsMklEnabled())
+    except (ImportError, AttributeError):
+        return os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
+
+
+def under_xla(types: Iterable[str], own: Sequence[tf.Operation]) -> Iterator[str]:
+    """Say which kernels of XLA, of operations of these types, compute something else than TensorFlow's."""
+    for kernel in KERNELS:
+        for pattern in kernel.operations if kernel.on != "graph" else ():
+            for kind in fnmatch.filter(sorted(types), pattern):
+                where = next((f": {place(op)}" for op in own if op.type == kind), "")
+                yield kernel.why.replace("{op}", kind) + where

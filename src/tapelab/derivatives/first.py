@@ -1,0 +1,165 @@
+"""One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
+
+from collections.abc import Callable
+from typing import Any, Unpack
+
+from tapelab.derivatives.arguments import Argnums, Options, options_by_keyword
+from tapelab.derivatives.memory import Plan
+from tapelab.derivatives.traced import Call, Recording, dense, pair
+from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
+from tapelab.derivatives.wrong import Needs
+from tapelab.process.tensorflow import Tensors, tf
+
+Push = Callable[[Tensors], list[tf.Tensor | None]]
+
+
+@options_by_keyword
+def value_and_gradient(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack[Options]) -> Transform:
+    """Return a function that returns the value of f and its gradient.
+
+    Args:
+        f: returns one scalar.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
+
+    Returns:
+        A function of f's arguments that returns a pair: the value, and the gradient in the sources' structure.
+
+    Raises:
+        ValueError, TypeError: when called, for sources or a result that have no gradient; the message says what to do.
+    """
+    return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
+
+
+@options_by_keyword
+def vjp(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack[Options]) -> Transform:
+    """Return a function that computes a vector-Jacobian product: one backward pass, whatever the size of the sources.
+
+    Args:
+        f: returns a tensor or nested tensors.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
+
+    Returns:
+        A function of f's arguments and the keyword ``cotangents``, of the structure, shapes and dtypes of f's result.
+        It returns a pair: f's result, and the cotangents times the Jacobian in the sources' structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `value_and_gradient`; also for cotangents that do not match the result.
+    """
+    return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
+
+
+@options_by_keyword
+def jvp(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack[Options]) -> Transform:
+    """Return a function that computes a Jacobian-vector product: one forward pass, whatever the size of the result.
+
+    Args:
+        f: returns a tensor or nested tensors.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
+
+    Returns:
+        A function of f's arguments and the keyword ``tangents``, of the structure, shapes and dtypes of the sources. It
+        returns a pair: f's result, and the Jacobian times the tangents in the result's structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
+    """
+    return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
+
+
+def gradient(recording: Recording, cotangents: Any = None) -> list[Any]:
+    """Return the gradient of what was recorded, None where there is none; IndexedSlices become tensors."""
+    found = recording.tape.gradient(recording.outputs, recording.sources, output_gradients=cotangents)
+    return [None if part is None else tf.convert_to_tensor(part) for part in found]
+
+
+def linearized(
+    call: Call, record: Callable[[], Recording] | None = None, *, end: int | None = None
+) -> tuple[Recording, Push]:
+    """Evaluate the function, and return what was recorded and a function from tangents to products with them.
+
+    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. In a graph nothing
+    remains of the products with u but that transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would
+    do it directly, but it evaluates the function anew for every tangent, and after some dozens of traces in one session
+    it forgets shapes, which `tf.vectorized_map` needs.
+
+    Args:
+        record: evaluates the function under a persistent tape; by default `Call.record` does.
+        end: which outputs have products, ``outputs[:end]``; by default all.
+
+    Raises:
+        ValueError: if a custom gradient is not linear in its cotangents: no product with tangents is right then.
+    """
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+        recording = record() if record else call.record(persistent=True)
+        call.require(Needs.TANGENTS)
+        # Any would do, since it is linear in them; with positive ones, a gradient that divides by them is right, too.
+        cotangents = [tf.ones_like(output) for output in recording.outputs[:end]]
+        outer.watch(cotangents)
+        products = gradient(recording._replace(outputs=recording.outputs[:end]), cotangents)
+    call.require_connected(products)
+
+    def push(tangents: Tensors) -> list[tf.Tensor | None]:
+        pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
+        return outer.gradient([product for product, _ in pairs], cotangents, [v for _, v in pairs])
+
+    if call.traced.custom:
+        _require_linear(call, end)
+    return recording, push
+
+
+def _require_linear(call: Call, end: int | None) -> None:
+    """Raise where the derivative of the products with cotangents depends on these: it is the same if they are linear."""
+    with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(call.sources)
+            outputs = call.evaluate()[:end]
+        cotangents = [tf.ones_like(output) for output in outputs]
+        outermost.watch(cotangents)
+        outer.watch(cotangents)
+        products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
+        pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
+    if any(found is not None for found in outermost.gradient(pushed, cotangents)):
+        raise ValueError(
+            f"{call.name}: products with tangents are not known, since a custom gradient is not linear in its "
+            f"cotangents, as one that clips them is: {', '.join(call.traced.custom)}. Take products with "
+            "cotangents instead (vjp, or a Jacobian in reverse mode), or leave the custom gradient out"
+        )
+
+
+class _VJP(Recipe):
+    name = "vjp"
+    vector: str | None = "cotangents"
+
+    def compute(self, call: Call) -> Computed:
+        recording = call.record()
+        if call.signature.vector is None:
+            call.require_scalar()
+        else:
+            self.require_vector(call, call.like_outputs)
+        found = gradient(recording, call.vector or None)
+        call.require_connected(found)
+        outputs = [*recording.outputs, *dense(found, recording.sources)]
+        structure = pair(call.traced.description, call.signature.source_description)
+        return Computed(outputs, structure, Plan("reverse", way="one backward pass"), None, recording.outputs)
+
+
+class _ValueAndGradient(_VJP):
+    """The same with a cotangent of 1."""
+
+    name = "value_and_gradient"
+    vector = None
+
+
+class _JVP(Recipe):
+    name = "jvp"
+    vector = "tangents"
+
+    def compute(self, call: Call) -> Computed:
+        self.require_vector(call, call.like_sources)
+        recording, push = linearized(call)
+        products = dense(push(call.vector), recording.outputs)
+        description = call.traced.description
+        plan = Plan("forward", way="one forward pass")
+        return Computed([*recording.outputs, *products], pair(description, description), plan, None, recording.outputs)
+
+
