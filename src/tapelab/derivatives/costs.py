@@ -31,7 +31,8 @@ XLA_SPARSE = 20_000_000
 COMPILED_WELL = (
     of_family(operation.ELEMENTWISE, operation.MOVING, operation.PRODUCT, operation.SHAPE, operation.CALL)
     | of_family(operation.REDUCING)
-    | {"Placeholder", "Const"}
+    | {"BiasAddGrad", "Const", "Fill", "LogSoftmax", "NoOp", "OneHot", "Placeholder", "PlaceholderWithDefault", "Range"}
+    | {"Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
 )
 
 # How operations start through which XLA is slower than TensorFlow, in products of second derivatives with vectors: of

@@ -17,7 +17,8 @@ from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import everything, has_custom_gradient, inside, place
 from tapelab.process.tensorflow import Tensors, tf
 
-VECTORIZED, LOOP, EAGER = "vectorised", "loop", "eager"
+# How rows are computed: one by one in a graph or eagerly; all at once; or, the fastest, not row by row at all.
+FASTEST, VECTORIZED, LOOP, EAGER = "fastest", "vectorised", "loop", "eager"
 _WRITES, _CHANGES = EFFECTS["writes"], EFFECTS["writes"] + EFFECTS["changes"]
 _UNREPEATABLE = _CHANGES + EFFECTS["draws"]
 
@@ -109,12 +110,14 @@ class Call:
         signature: a `Signature`.
         sources, data, vector: the tensors (or variables) to differentiate by, the other arguments' tensors, and what a
             product is with.
-        how: `VECTORIZED`, `LOOP` or `EAGER`, in which way rows are computed.
-        notes, doubts, given_up: lists of strings: for the plan, for a warning, and why no faster way was taken.
+        how: `VECTORIZED`, `LOOP` or `EAGER`, in which way rows are computed; ``fastest`` whether there may be none.
+        notes, doubts, given_up, warnings: lists of strings: for the plan, where it may be wrong, why no faster way was
+            taken, and what else the caller is warned of.
     """
 
     def __init__(self, signature: Signature, tensors: Tensors, how: str):
-        self.signature, self.name, self.how = signature, signature.name, how
+        self.signature, self.name = signature, signature.name
+        self.fastest, self.how = how == FASTEST, VECTORIZED if how == FASTEST else how
         end = len(tensors) - signature.products
         # A tape does not tell a tensor from itself elsewhere: in other arguments, or in the function's closure.
         self.sources: list[Any] = signature.sources.variables or [tf.identity(t) for t in tensors[: signature.own]]
@@ -122,6 +125,7 @@ class Call:
         self.notes: list[str] = []
         self.doubts: list[str] = []
         self.given_up: list[str] = []
+        self.warnings: list[str] = []
         self._f = signature.f
         self._traced: Traced | None = None
 

@@ -33,7 +33,7 @@ from tapelab.derivatives.arguments import (
 )
 from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, told_line, warn_caller
 from tapelab.derivatives.memory import Plan
-from tapelab.derivatives.traced import EAGER, LOOP, VECTORIZED, Call, Named, Signature, pair
+from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
 from tapelab.graphs.program import everything
 from tapelab.process.tensorflow import Tensors, tf
 
@@ -45,12 +45,14 @@ class Certificate(NamedTuple):
         expected: tensors of the plain tape.
         agrees: takes the outputs and these tensors, returns a scalar bool tensor.
         always: whether every call is compared, and not the first of a signature alone.
-        what: what is compared, in words.
+        what: what it means if they differ, in words.
+        plain: how to compute then, `LOOP` or `VECTORIZED`.
     """
 
     expected: list[tf.Tensor]
     agrees: Callable[[Tensors, Tensors], tf.Tensor]
     what: str
+    plain: str = LOOP
     always: bool = False
 
 
@@ -122,7 +124,7 @@ class Entry(NamedTuple):
     run: Callable[[Tensors], list[tf.Tensor]]
     taped: Callable[[Tensors], list[tf.Tensor]]
     compared: bool
-    plain: "Callable[[], Entry] | None"
+    plain: "Callable[[Tensors], tuple[Entry, list[tf.Tensor]]] | None"
     named: list[Any]
     operations: tuple[tf.Operation, ...]
 
@@ -264,7 +266,7 @@ class Transform:
 
     def _inline(self, signature: Signature, tensors: Tensors) -> tuple[list[tf.Tensor], Description]:
         """Make the derivative a part of the graph that is being built."""
-        call, computed = self._computed(signature, tensors, VECTORIZED)
+        call, computed = self._computed(signature, tensors, FASTEST)
         self._warn(call)
         outputs, certificate = computed.outputs, computed.certificate
         if certificate is None:
@@ -288,10 +290,10 @@ class Transform:
         try:
             with process.quiet_logger("CRITICAL"), wrong.cured():
                 computed = self._recipe.compute(call)
-                if how == VECTORIZED and graph is not None:
+                if how in (FASTEST, VECTORIZED) and graph is not None:
                     wrong.require_safe(graph.get_operations()[start:], call.traced.operations)
         except CannotVectorizeError as error:
-            if how != VECTORIZED:
+            if how not in (FASTEST, VECTORIZED):
                 raise
             call, computed = self._computed(signature, tensors, LOOP)
             call.given_up.insert(0, f"rows at once: {error}")
@@ -320,7 +322,7 @@ class Transform:
     # Compiled ------------------------------------------------------------------------------------------------------
 
     def _built(
-        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str = VECTORIZED
+        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str = FASTEST
     ) -> tuple[Entry, list[tf.Tensor]]:
         """Make the entry for a signature, and call it once."""
         with self._building:
@@ -351,8 +353,7 @@ class Transform:
         whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
         ((call, computed),) = made
         certificate, count = computed.certificate, len(computed.outputs)
-        types = frozenset([op.type for op in everything(whole.graph.get_operations())])
-        xla = self._takes_xla(call, computed, types)
+        xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
@@ -373,7 +374,7 @@ class Transform:
                     f"{self.__name__}: {certificate.what}, and computing them one by one would change variables twice. "
                     "Take what changes out of the function"
                 )
-            return self._plain(key, named, signature, tensors, certificate.what)
+            return self._plain(key, named, signature, tensors, certificate, quiet=always)
         self._warn(call)
         plan = dataclasses.replace(
             computed.plan,
@@ -382,10 +383,9 @@ class Transform:
             notes=tuple(dict.fromkeys([*call.notes, *computed.plan.notes])),
         )
 
-        def plain() -> Entry:
-            what = certificate.what if certificate else ""
-            entry, _ = self._plain(key, named, signature, tensors, what)
-            return entry
+        def plain(tensors: Tensors) -> tuple[Entry, list[tf.Tensor]]:
+            assert certificate is not None
+            return self._plain(key, named, signature, tensors, certificate)
 
         entry = Entry(
             plan, computed.structure, run, taped, always, plain if always else None, named, call.traced.operations
@@ -393,20 +393,33 @@ class Transform:
         return entry, outputs[:count]
 
     def _plain(
-        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, why: str
+        self,
+        key: Hashable,
+        named: list[Any],
+        signature: Signature,
+        tensors: Tensors,
+        certificate: Certificate,
+        quiet: bool = False,
     ) -> tuple[Entry, list[tf.Tensor]]:
-        """Make the entry that computes the rows as the plain tape does, and say so."""
-        self._tell(f"{why}: they are computed one by one, by the plain tape", FallbackWarning)
-        entry, outputs = self._entry(key, named, signature, tensors, LOOP)
-        return entry._replace(plan=dataclasses.replace(entry.plan, given_up=(why, *entry.plan.given_up))), outputs
+        """Make the entry that computes in the slower way, and say so, but where a try at the first call was for nothing."""
+        if not quiet:
+            self._tell(f"is computed a slower way, since {certificate.what}", FallbackWarning)
+        entry, outputs = self._entry(key, named, signature, tensors, certificate.plain)
+        plan = dataclasses.replace(entry.plan, given_up=(certificate.what, *entry.plan.given_up))
+        return entry._replace(plan=plan), outputs
 
-    def _takes_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
+    def _takes_xla(self, call: Call, computed: Computed, operations: Sequence[tf.Operation]) -> bool:
         """Whether XLA compiles it, decided before it does."""
         if self._compile == "xla":
-            for why in wrong.under_xla(types, call.traced.operations):
+            for why in wrong.under_xla(operations, call.traced.operations):
                 self._tell(f'may be wrong with compile="xla": {why}', FallbackWarning)
             return True
-        if self._compile != "auto" or self._programs >= costs.PROGRAMS or not types <= costs.COMPILED_WELL:
+        types = frozenset([op.type for op in operations])
+        # Of an index out of range XLA takes the nearest one: only what we gather ourselves is known to be in range.
+        well = types - {"GatherV2"} <= costs.COMPILED_WELL and "GatherV2" not in call.traced.types
+        if self._compile != "auto" or self._programs >= costs.PROGRAMS or not well:
+            return False
+        if any(wrong.under_xla(operations, call.traced.operations)):
             return False
         return self._recipe.gains_from_xla(call, computed, types)
 
@@ -427,9 +440,7 @@ class Transform:
         if entry.compared:
             *outputs, agrees = outputs
             if not agrees and entry.plain is not None:
-                entry = entry.plain()
-                self._entries[key] = entry
-                outputs = entry.run(tensors)
+                self._entries[key], outputs = entry.plain(tensors)
         return outputs
 
     def _eager_entry(
@@ -466,6 +477,8 @@ class Transform:
     def _warn(self, call: Call) -> None:
         for doubt in call.doubts:
             self._tell(f"may be wrong at some points, since {doubt}", FallbackWarning)
+        for warning in call.warnings:
+            self._tell(warning, FallbackWarning)
         for reason in call.given_up:
             self._tell(f"is computed a slower way, without {reason}", FallbackWarning)
 

@@ -63,10 +63,14 @@ def _onednn_may_be_on() -> bool:
         return os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
 
 
-def under_xla(types: Iterable[str], own: Sequence[tf.Operation]) -> Iterator[str]:
-    """Say which kernels of XLA, of operations of these types, compute something else than TensorFlow's."""
+def under_xla(operations: Sequence[tf.Operation], own: Sequence[tf.Operation]) -> Iterator[str]:
+    """Say which kernels of XLA, of these operations, compute something else than TensorFlow's."""
+    types = {op.type for op in operations}
     for kernel in KERNELS:
         for pattern in kernel.operations if kernel.on != "graph" else ():
             for kind in fnmatch.filter(sorted(types), pattern):
+                met = [op for op in operations if op.type == kind]
+                if kernel.numbers and not any(t.dtype.name in kernel.numbers for op in met for t in op.outputs):
+                    continue
                 where = next((f": {place(op)}" for op in own if op.type == kind), "")
                 yield kernel.why.replace("{op}", kind) + where
