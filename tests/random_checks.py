@@ -2,7 +2,7 @@
 
 A check computes one derivative of a program and says what it must be, from the rows' Jacobians and Hessians that
 `random_truth` finds in values. So the transformations agree with each other where they agree with that: a product is
-the Hessian's, a batch is its rows, chunks are the whole, factors are rows, a sparse matrix is a dense one.
+the Hessian's, a batch is its rows, chunks are the whole, factors are rows.
 """
 
 import functools
@@ -208,12 +208,6 @@ def batch_jacobian_forward(case):
 
 
 @check
-def sparse_jacobian(case):
-    found = derivatives.sparse_jacobian(case.program, format="coo", **case.options)(case.x).toarray()
-    yield _blocks(found.reshape(case.rows, case.k, case.rows, case.n), _apart(case, case.jacobian))
-
-
-@check
 def two_arguments(case):
     """One tensor as two arguments, of which each has a gradient of its own."""
     both = derivatives.value_and_gradient(case.difference, argnums=(0, 1), **case.options)
@@ -234,12 +228,6 @@ def hvp(case):
 def hessian(case):
     found = derivatives.hessian(case.loss, chunk_size=3, **case.options)(case.x)
     yield from _hessian(case, np.asarray(found))
-
-
-@check
-def sparse_hessian(case):
-    found = derivatives.sparse_hessian(case.loss, format="coo", **case.options)(case.x).toarray()
-    yield from _hessian(case, found.reshape(case.rows, case.n, case.rows, case.n))
 
 
 def _hessian(case, found):

@@ -40,7 +40,7 @@ DECOMPOSING = re.compile(r"eig|singular|nuclear|norm 2|polar|pinv")
 PRODUCTS = re.compile("weights|per_example|clipped|ggn|fvp")
 
 # Whose results have entries between different rows.
-ACROSS = {"jacobian_forward", "jacobian_reverse_in_chunks", "sparse_jacobian", "hessian", "sparse_hessian"}
+ACROSS = {"jacobian_forward", "jacobian_reverse_in_chunks", "hessian"}
 
 
 # How the outcome begins where an operation has no derivative: it has none at any point.

@@ -11,7 +11,6 @@ from tapelab.derivatives import (
     hvp,
     jvp,
     laplacian,
-    sparse_hessian,
     taylor,
     vjp,
 )
@@ -105,7 +104,6 @@ VALUED = {
     if "return_value" in inspect.signature(getattr(derivatives, name.partition(",")[0], cube)).parameters
 } | {
     "hvp, packed": (total, lambda f, **o: hvp(f, wrt=KERNEL, packed=True, **o), (X,), {"vector": tf.ones(2)}),
-    "sparse_hessian, packed": (total, lambda f, **o: sparse_hessian(f, packed=True, **o), (X,)),
     "laplacian, chunks": (squares, lambda f, **o: laplacian(f, batch_chunk_size=2, **o), (X,)),
     "clipped_gradient, chunks": (squares, lambda f, **o: CLIPPED(f, batch_chunk_size=2, **o), (X,)),
 }

@@ -18,7 +18,6 @@ from tapelab.derivatives import (
     jvp,
     laplacian,
     per_example_gradients,
-    sparse_jacobian,
     taylor,
     value_and_gradient,
     vjp,
@@ -217,7 +216,6 @@ def test_whichever_derivative_is_asked_for():
         "hessian": lambda: hessian(beside(f))(X),
         "laplacian": lambda: laplacian(beside(f), batched=False)(X),
         "taylor": lambda: taylor(f, 2)(X, tangents=[X]),
-        "sparse_jacobian": lambda: sparse_jacobian(f)(X),
     }.items():
         with pytest.raises(ValueError, match=f"^{name}.*: the (second )?derivative would be wrong, since it"):
             derivative()

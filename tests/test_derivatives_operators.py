@@ -10,7 +10,6 @@ from tapelab.derivatives import (
     hvp,
     laplacian,
     second_order,
-    sparse_hessian,
     taylor,
     value_gradient_laplacian,
 )
@@ -263,7 +262,6 @@ def test_which_function_hessian_and_laplacian_differentiate_under_a_custom_gradi
         (note,) = second.plan(x, **vector).notes
         assert note.startswith("the gradients given for them are differentiated, not what they compute: IdentityN at")
         assert "test_derivatives_operators.py:" in note
-    assert "the gradients given for them are differentiated" in str(sparse_hessian(f, compile="graph").plan(x))
     assert hessian(lambda x: tf.reduce_sum(x**2), compile="graph").plan(x).notes == ()
     for function in (hessian, hvp, laplacian):
         assert "the gradient given" in " ".join(function.__doc__.split())

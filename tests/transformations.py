@@ -14,8 +14,6 @@ from tapelab.derivatives import (
     per_example_gradients,
     per_example_norms,
     second_order,
-    sparse_hessian,
-    sparse_jacobian,
     taylor,
     value_and_gradient,
     value_gradient_laplacian,
@@ -56,8 +54,6 @@ TRANSFORMATIONS = {
     "hvp": (total, hvp, (X,), {"vector": X}),
     "hessian": (total, hessian, (X,)),
     "hessian, variables": (total, lambda f, **o: hessian(f, wrt=KERNEL, **o), (X,)),
-    "sparse_jacobian": (squares, sparse_jacobian, (X,)),
-    "sparse_hessian": (total, sparse_hessian, (X,)),
     "ggn": (
         outputs,
         lambda f, **o: ggnvp(f, squared_error, wrt=KERNEL, **o),

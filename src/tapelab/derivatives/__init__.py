@@ -19,9 +19,6 @@
     second_order(u, directions=…, weights=…, drift=…)(x)              like u(x)
     taylor(f, 3)(x, tangents=[v])                                     value, derivatives along a curve
 
-    sparse_jacobian(f)(x)                                             tf.SparseTensor
-    sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
-
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
 is traced anew if not (`tapelab.derivatives.machinery.outside`); what it cannot see, a warning at the first call names.
@@ -47,7 +44,7 @@ What several have in common means the same in all:
     Whether the sources' elements are one axis of n, in the order of `pack`: vectors have the shape (n,), a Hessian
     (n, n).
 ``chunk_size``
-    How many passes to make at once: rows, columns, colours or directions. By default as many as fit the memory limit.
+    How many passes to make at once: rows, columns or directions. By default as many as fit the memory limit.
 ``batch_chunk_size``
     How many examples to compute at once. By default as many as fit the memory limit.
 ``check_independence``
@@ -93,11 +90,10 @@ from tapelab.derivatives.machinery.errors import (
     NotFiniteError,
     OutsideWarning,
     SingularMatrixError,
-    SparsityError,
     UnconnectedSourceError,
 )
 from tapelab.derivatives.machinery.memory import set_memory_limit
-from tapelab.derivatives.machinery.plan import Plan, SparsePlan
+from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.operators.transforms import (
     biharmonic,
     laplacian,
@@ -105,7 +101,6 @@ from tapelab.derivatives.operators.transforms import (
     taylor,
     value_gradient_laplacian,
 )
-from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
 from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
@@ -119,8 +114,6 @@ __all__ = [
     "OutsideWarning",
     "Plan",
     "SingularMatrixError",
-    "SparsePlan",
-    "SparsityError",
     "Spectrum",
     "UnconnectedSourceError",
     "batch_jacobian",
@@ -138,8 +131,6 @@ __all__ = [
     "per_example_norms",
     "second_order",
     "set_memory_limit",
-    "sparse_hessian",
-    "sparse_jacobian",
     "taylor",
     "unpack",
     "value_and_gradient",
