@@ -18,9 +18,8 @@ XLA_JACOBIAN = 1_000_000
 # Elements of the sources of a Hessian with products: of networks, a plain graph took 1.1 to 1.3 times XLA's time up to
 # 980, and 0.6 to 0.8 times from 1996. Without products there is no limit: it took 2.7 to 3.3 times from 300 to 4000.
 XLA_HESSIAN = 1000
-# Bytes of the largest channel of an operator: of Laplacians of networks, a plain graph took 0.8 to 0.9 times XLA's time
-# at the smallest, 1.1 to 1.7 times from 1 to 7 MB, and 0.97 times from 13 MB.
-XLA_OPERATOR = 2**23
+# Bytes of all rows of the largest tensor of a Laplacian.
+XLA_LAPLACIAN = 2**23
 
 # How operations start through which XLA is slower than TensorFlow, in products of second derivatives with vectors: of
 # dense layers and normalisation a plain graph took 0.8 to 1.7 times XLA's time, of convolutions 0.6 to 0.7 times, of

@@ -17,11 +17,11 @@ class Plan:
     """How a derivative is computed, for one structure, shapes and dtypes of the arguments.
 
     Attributes:
-        mode: "forward", "reverse", "reverse over reverse" for second derivatives, "forward and reverse" for products
-            with a Gauss-Newton matrix, "collapsed Taylor" for operators, or "Taylor" for derivatives along a curve.
+        mode: "forward", "reverse", "reverse over reverse" for second derivatives, or "forward and reverse" for
+            products with a Gauss-Newton matrix.
         passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian or
-            all that its factors take, examples of a batch, directions of an operator (of the biharmonic one, lanes of
-            derivatives); 1 for a product with one vector.
+            all that its factors take, examples of a batch, directions of a
+            Laplacian; 1 for a product with one vector.
         chunk: how many of them are made at once.
         bytes: the memory predicted for the result and the work towards it; None where nothing large is built, and a
             call takes a few times the memory of the function itself.
