@@ -2,7 +2,7 @@
 
 A check computes one derivative of a program and says what it must be, from the rows' Jacobians and Hessians that
 `random_truth` finds in values. So the transformations agree with each other where they agree with that: a product is
-the Hessian's, a batch is its rows, chunks are the whole, factors are rows, a sparse matrix is a dense one.
+the Hessian's, a batch is its rows, chunks are the whole, factors are rows.
 """
 
 import functools
@@ -208,12 +208,6 @@ def batch_jacobian_forward(case):
 
 
 @check
-def sparse_jacobian(case):
-    found = derivatives.sparse_jacobian(case.program, format="coo", **case.options)(case.x).toarray()
-    yield _blocks(found.reshape(case.rows, case.k, case.rows, case.n), _apart(case, case.jacobian))
-
-
-@check
 def two_arguments(case):
     """One tensor as two arguments, of which each has a gradient of its own."""
     both = derivatives.value_and_gradient(case.difference, argnums=(0, 1), **case.options)
@@ -236,12 +230,6 @@ def hessian(case):
     yield from _hessian(case, np.asarray(found))
 
 
-@check
-def sparse_hessian(case):
-    found = derivatives.sparse_hessian(case.loss, format="coo", **case.options)(case.x).toarray()
-    yield from _hessian(case, found.reshape(case.rows, case.n, case.rows, case.n))
-
-
 def _hessian(case, found):
     own = case.one(case.hessian, "rknm,rk->rnm", case.weights)
     yield _rows(np.einsum("rnrm->rnm", found), own)
@@ -260,61 +248,8 @@ def laplacian(case):
 
 @check
 def laplacian_in_chunks(case):
-    found = derivatives.laplacian(case.program, chunk_size=1, custom_gradients=True, **case.options)(case.x)
+    found = derivatives.laplacian(case.program, chunk_size=1, **case.options)(case.x)
     yield _blocks(found, case.one(case.hessian, "rknn->rk"))
-
-
-@check
-def value_gradient_laplacian(case):
-    _, first, second = derivatives.value_gradient_laplacian(case.program, **case.options)(case.x)
-    yield _blocks(first, case.one(case.jacobian, "rkn->rkn"))
-    yield _blocks(second, case.one(case.hessian, "rknn->rk"))
-
-
-@check
-def second_order(case):
-    directions = np.cos(0.3 + np.arange(2 * case.n)).reshape(2, case.n)
-    found = derivatives.second_order(case.program, directions=directions, weights=np.array([2.0, -1.0]), **case.options)
-    matrix = 2 * np.outer(directions[0], directions[0]) - np.outer(directions[1], directions[1])
-    yield _blocks(found(case.x), case.one(case.hessian, "rknm,nm->rk", matrix))
-
-
-def _taylor(case, coefficients):
-    orders = random_truth.ORDERS
-    transform = derivatives.taylor(case.program, orders, **case.options)
-    _, found = transform(case.x, tangents=[tf.constant(c) for c in coefficients])
-
-    def curves(times):
-        first, *second = coefficients
-        bent = first[:, None] * times[:, None] + sum(c[:, None] * times[:, None] ** 2 / 2 for c in second)
-        return bent[:, None]
-
-    along = random_truth.rates(case.program, case.x, curves, orders)
-    exists = case.hessian.exists
-    for order, each in enumerate(found):
-        if order == 0:
-            enough = case.jacobian.exists
-        else:
-            enough = exists = exists & along.exist[order, :, 0]
-        yield Comparison(each, along.values[order, :, 0], along.errors[order, :, 0], enough & along.exist[order, :, 0])
-
-
-@check
-def taylor(case):
-    yield from _taylor(case, [case.tangents])
-
-
-@check
-def taylor_of_a_curve(case):
-    yield from _taylor(case, [case.tangents, np.cos(case.tangents)])
-
-
-@check
-def biharmonic(case):
-    right = random_truth.biharmonic(case.program, case.x)
-    exists = right.exists & case.hessian.exists
-    found = derivatives.biharmonic(case.program, **case.options)(case.x)
-    yield _blocks(found, Comparison(None, *right[:2], exists))
 
 
 @check

@@ -202,14 +202,3 @@ def _polarised(along, errors, n):
             wrong[:, :, i, j] = wrong[:, :, j, i] = (errors[:, place] + errors[:, place + 1]) / 4
             place += 2
     return hessian, wrong
-
-
-def biharmonic(f: Callable, x: np.ndarray) -> Derivative:
-    """Return Σ_ij ∂_i² ∂_j² f of each row, (rows, k), from fourth derivatives along `pairs`."""
-    n = x.shape[1]
-    values, errors, exist, _ = rates(f, x, lines(pairs(n)[:-1]), 4)
-    # ∂_i² ∂_j² = (D⁴ along e_i + e_j, plus that along e_i - e_j, less twice those along e_i and e_j) / 12
-    weights = np.array([1 - (n - 1) / 3] * n + [1 / 6] * (n * (n - 1)))
-    total = np.einsum("rck,c->rk", values[3], weights)
-    error = np.einsum("rck,c->rk", errors[3], np.abs(weights))
-    return Derivative(total, error, exist.all(axis=(0, 2)))

@@ -23,7 +23,6 @@ from tapelab.derivatives import (
     laplacian,
     pack,
     set_memory_limit,
-    sparse_jacobian,
     unpack,
     value_and_gradient,
     vjp,
@@ -368,14 +367,6 @@ def test_a_large_hessian_takes_xla_where_there_is_no_product():
     x = tf.linspace(0.1, 1.0, costs.XLA_HESSIAN + 1)
     assert hessian(lambda x: tf.reduce_sum(x[1:] * tf.sin(x[:-1]))).plan(x).compiled == "xla"
     assert hessian(lambda x: tf.reduce_sum((x[tf.newaxis] @ x[:, tf.newaxis]) ** 2)).plan(x).compiled == "graph"
-
-
-def test_a_sparse_jacobian_takes_xla_where_its_products_are_mapped_at_once():
-    def compiled(f):
-        return sparse_jacobian(f, mode="reverse").plan(tf.linspace(0.1, 1.0, 9)).compiled
-
-    assert compiled(lambda x: tf.concat([x[:4], tf.sin(x[4:])], 0)) == "xla"
-    assert compiled(lambda x: tf.slice(x, [1], [4]) ** 2) == "graph"
 
 
 def test_a_plan_does_not_compile_again():

@@ -18,8 +18,6 @@ from tapelab.derivatives import (
     jvp,
     laplacian,
     per_example_gradients,
-    sparse_jacobian,
-    taylor,
     value_and_gradient,
     vjp,
 )
@@ -216,8 +214,6 @@ def test_whichever_derivative_is_asked_for():
         "hvp": lambda: hvp(beside(f))(X, vector=X),
         "hessian": lambda: hessian(beside(f))(X),
         "laplacian": lambda: laplacian(beside(f), batched=False)(X),
-        "taylor": lambda: taylor(f, 2)(X, tangents=[X]),
-        "sparse_jacobian": lambda: sparse_jacobian(f)(X),
     }.items():
         with pytest.raises(ValueError, match=f"^{name}.*: the (second )?derivative would be wrong, since it"):
             derivative()
@@ -278,7 +274,6 @@ def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wr
     for derivative in (
         lambda: jvp(f)(X, tangents=X),
         lambda: jacobian(f, mode="forward")(X),
-        lambda: taylor(f, 1)(X, tangents=[X]),
         lambda: hvp(beside(f))(X, vector=X),
     ):
         with pytest.raises(ValueError, match="derivative would be wrong, since it"):

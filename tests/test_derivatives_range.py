@@ -2,7 +2,7 @@
 
 import warnings
 
-from tapelab.derivatives import hvp, jacobian, jvp, laplacian, private, taylor, value_and_gradient
+from tapelab.derivatives import hvp, jacobian, jvp, laplacian, private, value_and_gradient
 from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.runtime import tf
@@ -48,7 +48,6 @@ ORDERS = {
 TABLE = [(name, way, k) for way in ("eager", "graph", "xla") for name in CASES for k in (1e30, 1e-30)]
 
 
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # Taylor mode has no rule for angles
 @pytest.mark.thorough(keep=24, dear=4)
 @pytest.mark.parametrize(("name", "compile", "k"), TABLE)
 def test_a_factor_that_has_no_part_in_the_result(name, compile, k):
@@ -64,12 +63,6 @@ def test_a_factor_that_has_no_part_in_the_result(name, compile, k):
     for label, (order, derivative) in ORDERS.items():
         found = derivative(rows if label == "laplacian" else loss, x, compile=compile)
         np.testing.assert_allclose(np.ravel(found), [truth[order]], rtol=1e-4, err_msg=label)
-
-
-def test_the_fourth_derivative_of_the_angle_of_a_huge_number():
-    huge = tf.constant(1e60, tf.float64)
-    derivatives = taylor(tf.atan, 4, compile="graph")(huge, tangents=[tf.ones_like(huge)])[1]
-    np.testing.assert_allclose([float(each) for each in derivatives], [1e-120, -2e-180, 6e-240, -24e-300], rtol=1e-12)
 
 
 def test_that_is_nothing_to_speak_of():

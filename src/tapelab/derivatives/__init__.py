@@ -15,12 +15,6 @@
     CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
     laplacian(u)(x)                                                   like u(x), of each example
-    biharmonic(u)(x)                                                  like u(x)
-    second_order(u, directions=…, weights=…, drift=…)(x)              like u(x)
-    taylor(f, 3)(x, tangents=[v])                                     value, derivatives along a curve
-
-    sparse_jacobian(f)(x)                                             tf.SparseTensor
-    sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
 
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
@@ -40,14 +34,14 @@ What several have in common means the same in all:
 ``tangents``, ``cotangents``, ``vector``
     What a product is with: a keyword of the call, after the function's own arguments.
 ``return_value``
-    Whether the result is a pair, the function's value and the derivative. `value_and_gradient`, `jvp`, `vjp` and
-    `taylor` return that pair always. What draws random numbers has a value where it is evaluated once, for the whole
+    Whether the result is a pair, the function's value and the derivative. `value_and_gradient`, `jvp` and
+    `vjp` return that pair always. What draws random numbers has a value where it is evaluated once, for the whole
     batch, and is refused elsewhere.
 ``packed``
     Whether the sources' elements are one axis of n, in the order of `pack`: vectors have the shape (n,), a Hessian
     (n, n).
 ``chunk_size``
-    How many passes to make at once: rows, columns, colours or directions. By default as many as fit the memory limit.
+    How many passes to make at once: rows, columns or directions. By default as many as fit the memory limit.
 ``batch_chunk_size``
     How many examples to compute at once. By default as many as fit the memory limit.
 ``check_independence``
@@ -85,6 +79,7 @@ from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
 from tapelab.derivatives.hessians.hessian import hessian, hvp
 from tapelab.derivatives.jacobians.batch_jacobian import batch_jacobian
 from tapelab.derivatives.jacobians.jacobian import jacobian
+from tapelab.derivatives.laplacian import laplacian
 from tapelab.derivatives.machinery.arguments.packing import pack, unpack
 from tapelab.derivatives.machinery.errors import (
     CoupledExamplesError,
@@ -93,19 +88,10 @@ from tapelab.derivatives.machinery.errors import (
     NotFiniteError,
     OutsideWarning,
     SingularMatrixError,
-    SparsityError,
     UnconnectedSourceError,
 )
 from tapelab.derivatives.machinery.memory import set_memory_limit
-from tapelab.derivatives.machinery.plan import Plan, SparsePlan
-from tapelab.derivatives.operators.transforms import (
-    biharmonic,
-    laplacian,
-    second_order,
-    taylor,
-    value_gradient_laplacian,
-)
-from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
+from tapelab.derivatives.machinery.plan import Plan
 from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
@@ -119,12 +105,9 @@ __all__ = [
     "OutsideWarning",
     "Plan",
     "SingularMatrixError",
-    "SparsePlan",
-    "SparsityError",
     "Spectrum",
     "UnconnectedSourceError",
     "batch_jacobian",
-    "biharmonic",
     "clipped_gradient",
     "fvp",
     "ggnvp",
@@ -136,14 +119,9 @@ __all__ = [
     "pack",
     "per_example_gradients",
     "per_example_norms",
-    "second_order",
     "set_memory_limit",
-    "sparse_hessian",
-    "sparse_jacobian",
-    "taylor",
     "unpack",
     "value_and_gradient",
-    "value_gradient_laplacian",
     "vjp",
 ]
 

@@ -130,7 +130,7 @@ def linearized(
         # Any would do, since it is linear in them; with positive ones, a gradient that divides by them is right, too.
         # Nothing adds up to something special, such as to what does not depend on eigenvectors: the cure of equal
         # eigenvalues looks at what is added up.
-        cotangents = [_positive(output) for output in outputs[:end]]
+        cotangents = [positive(output) for output in outputs[:end]]
         outer.watch(cotangents)
         products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
         products = [None if product is None else tf.convert_to_tensor(product) for product in products]
@@ -142,7 +142,7 @@ def linearized(
     return recording, push
 
 
-def _positive(output: tf.Tensor) -> tf.Tensor:
+def positive(output: tf.Tensor) -> tf.Tensor:
     """Positive numbers of the shape of an output, of no pattern."""
     numbers = 1 + tf.cos(tf.range(tf.size(output), dtype=tf.float32)) / 4
     return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))

@@ -45,7 +45,7 @@ def hvp(
 
     Args:
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
-            says so; `laplacian` differentiates what is computed.
+            says so.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
         wrt, argnums, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
@@ -81,8 +81,7 @@ def hessian(
 
     Args:
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
-            says so. `laplacian` differentiates what is computed, and is this matrix's trace with its
-            ``custom_gradients=True``.
+            says so.
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.
@@ -143,9 +142,14 @@ def require_second_order(problem: Problem) -> None:
 
 
 def require_hessian(problem: Problem) -> None:
-    """Raise where there is no Hessian; note which gradients, given by the function's author, are differentiated."""
+    """Raise where there is no Hessian; note whose gradients are differentiated."""
     require_scalar(problem)
     require_second_order(problem)
+    note_custom_gradients(problem)
+
+
+def note_custom_gradients(problem: Problem) -> None:
+    """Note which gradients, given by the function's author, are differentiated."""
     if problem.facts.custom_places:
         places = ", ".join(problem.facts.custom_places)
         problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")

@@ -27,10 +27,6 @@ class MemoryLimitError(RuntimeError):
     """The result, or the work towards it, is predicted to need more memory than allowed."""
 
 
-class SparsityError(RuntimeError):
-    """A sparse matrix of derivatives does not agree with a product: the pattern leaves out an entry."""
-
-
 class FallbackWarning(RuntimeWarning):
     """The fast way to compute a derivative does not handle the function; a slower one was taken."""
 

@@ -1,11 +1,8 @@
 """What a transformation does for one signature of arguments, which mode, how compiled, how much memory."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tapelab.derivatives.machinery.memory import counted, human
-
-import numpy as np
-from scipy import sparse
+from tapelab.derivatives.machinery.memory import human
 
 _COMPILED = {"xla": "compiled by XLA", "graph": "in a graph", "eager": "not compiled"}
 
@@ -20,11 +17,11 @@ class Plan:
     """How a derivative is computed, for one structure, shapes and dtypes of the arguments.
 
     Attributes:
-        mode: "forward", "reverse", "reverse over reverse" for second derivatives, "forward and reverse" for products
-            with a Gauss-Newton matrix, "collapsed Taylor" for operators, or "Taylor" for derivatives along a curve.
+        mode: "forward", "reverse", "reverse over reverse" for second derivatives, or "forward and reverse" for
+            products with a Gauss-Newton matrix.
         passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian or
-            all that its factors take, examples of a batch, directions of an operator (of the biharmonic one, lanes of
-            derivatives); 1 for a product with one vector.
+            all that its factors take, examples of a batch, directions of a
+            Laplacian; 1 for a product with one vector.
         chunk: how many of them are made at once.
         bytes: the memory predicted for the result and the work towards it; None where nothing large is built, and a
             call takes a few times the memory of the function itself.
@@ -48,33 +45,3 @@ class Plan:
         if self.bytes is not None:
             lines += [f"{self.passes} passes, {self.chunk} at once, about {human(self.bytes)}"]
         return "\n".join([*lines, *[f"given up: {reason}" for reason in self.given_up], *self.notes])
-
-
-@dataclass(frozen=True)
-class SparsePlan(Plan):
-    """How a sparse matrix of derivatives is computed; `passes` is the number of colours.
-
-    Attributes:
-        pattern: a SciPy sparse array, boolean, of all rows and columns packed: where entries may be.
-        coloured: what has colours: "columns", "rows", or "symmetric" for both by a star colouring.
-        colours: shape (columns,) or (rows,): which product each is in; -1 for those in none.
-        dense: the operations that were taken to depend on all of their inputs, with their lines and why.
-    """
-
-    pattern: sparse.csr_array = field(kw_only=True)
-    coloured: str = ""
-    colours: np.ndarray = field(kw_only=True)
-    dense: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        rows, columns = self.pattern.shape
-        share = self.pattern.nnz / max(rows * columns, 1)
-        what = "a star colouring" if self.coloured == "symmetric" else f"a colouring of {self.coloured}"
-        lines = [
-            super().__str__(),
-            f"pattern of shape ({rows}, {columns}): {counted(self.pattern.nnz, 'place')} ({share:.2g} of all), "
-            f"{counted(self.passes, 'colour')} in {what}",
-        ]
-        if self.passes >= min(rows, columns) > 1:
-            lines.append("as many colours as there are columns or rows: nothing is gained over the dense matrix")
-        return "\n".join([*lines, *[f"taken as dense: {one}" for one in self.dense]])

@@ -110,7 +110,6 @@ class Problem:
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
         cure: a `Cure`, what was met of TensorFlow's wrong derivatives.
-        layout: for a sparse matrix, where its entries are and how they are found; set by its recipe.
     """
 
     def __init__(
@@ -154,7 +153,6 @@ class Problem:
         self.remarks: list[str] = []
         self.notes: list[str] = []
         self.cure = Cure()
-        self.layout: Any = None
         self.transposed = False  # whether products with cotangents were transposed, as if they were linear in these
 
     @property

@@ -40,22 +40,7 @@ class ValueOptions(Options, total=False):
     return_value: bool
 
 
-class OperatorOptions(Options, total=False):
-    """What differential operators take."""
-
-    batched: bool
-    check_independence: bool
-    custom_gradients: bool
-    batch_chunk_size: int | None
-    memory_limit: int | None
-
-
 _DEFAULTS = {
-    "batched": True,
-    "check_independence": True,
-    "custom_gradients": False,
-    "batch_chunk_size": None,
-    "memory_limit": None,
     "return_value": False,
     "compile": "auto",
     "unconnected": "error",
