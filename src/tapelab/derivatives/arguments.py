@@ -537,7 +537,11 @@ def require_call(name: str, keyword: str | None, f: Callable, args: Sequence[Any
             raise TypeError(f"{name}: {error}; the function takes {inspect.Signature(plain)}") from None
     own = _signature(f.call if isinstance(f, tf.keras.layers.Layer) else f)
     parameter = own.parameters.get(keyword) if own and keyword else None
-    if own is None or parameter is None or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+    if (
+        own is None
+        or parameter is None
+        or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ):
         return
     if list(own.parameters).index(parameter.name) >= len(args):  # no positional argument fills it
         raise TypeError(

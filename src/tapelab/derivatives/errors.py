@@ -95,7 +95,7 @@ def explained(name: str, error: Exception, operations: Iterable[tf.Operation] = 
         )
     elif why := next((why for part, why in _REFUSED.items() if part in str(error)), None):
         told = LookupError(f"{name}: {why}")
-    elif isinstance(error, NotImplementedError) and "numpy() is only available when eager" in str(error):
+    elif "numpy() is only available when eager" in str(error) or "'SymbolicTensor' object has no" in str(error):
         told = NotImplementedError(
             f"{name}: the function reads a tensor's value, as .numpy() and float() do, and is traced into a graph, "
             'where there is none. Use operations of TensorFlow, or compile="eager"'

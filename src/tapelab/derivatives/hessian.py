@@ -17,7 +17,7 @@ from tapelab.derivatives.arguments import (
 )
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factors import Factoring, factored_blocks, survey
-from tapelab.derivatives.first import gradient
+from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import agree, random_like, reverse_rows
 from tapelab.derivatives.memory import Plan, counted, rows_at_once
 from tapelab.derivatives.traced import LOOP, VECTORIZED, Call, dense, nested
@@ -206,7 +206,9 @@ class _Hessian(Recipe):
                 chunk, needed = self._rows_at_once(call, rows, extra)
                 left = sum(sizes[index] for index in missing)
                 way = f"by per-example factors: {units} directions instead of {sum(sizes) - left}"
-                way += f", and {counted(left, 'row')} of {len(missing)} of {counted(len(sizes), 'source')}" if left else ""
+                way += (
+                    f", and {counted(left, 'row')} of {len(missing)} of {counted(len(sizes), 'source')}" if left else ""
+                )
                 return found, Plan(mode, units + left, chunk, needed, way=way)
             except MemoryLimitError:
                 found = "their intermediate results would not fit the memory limit"

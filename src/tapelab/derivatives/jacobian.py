@@ -4,17 +4,17 @@ Rows are computed all at once by `tf.vectorized_map`, which has a rule for each 
 here is not proved: one product with random numbers, by the plain tape, is compared at the first call of a signature.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import Argnums, ValueOptions, check_chunks, options_by_keyword, require_one_of
 from tapelab.derivatives.errors import CannotVectorizeError, told_line
-from tapelab.derivatives.first import gradient, linearized
+from tapelab.derivatives.first_order import gradient, linearized
 from tapelab.derivatives.memory import Plan, rows_at_once
 from tapelab.derivatives.traced import EAGER, LOOP, VECTORIZED, Call, Recording, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
@@ -326,7 +326,8 @@ def _planned(
 
 def alone(tensors: Tensors, index: Any) -> list[tf.Tensor]:
     """Return the batch that holds one example alone."""
-    return [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in tensors]
+    # The gradient of a gather is no dense tensor; that of a reshape is.
+    return [tf.expand_dims(tf.gather(tf.reshape(tensor, tf.shape(tensor)), index), 0) for tensor in tensors]
 
 
 def record_alone(call: Call, sources: Sequence[Any], data: Tensors, *, persistent: bool = False) -> Recording:
@@ -352,6 +353,47 @@ def any_example(batch: int | tf.Tensor) -> int | tf.Tensor:
     return tf.random.stateless_uniform([], [0, 0], 0, tf.maximum(batch, 1), tf.int32)
 
 
+class Batch:
+    """Sources with a batch axis, and the evaluations of a function on each example alone.
+
+    The other arguments go along, row by row, where their first axis has the batch's size.
+    """
+
+    def __init__(self, call: Call):
+        call.sizes  # noqa: B018 - raises unless sizes are known
+        self.call = call
+        self.size: int = call.shapes[0][0] if call.shapes[0].rank else 0
+
+    def _batches_of_one(self, one: Callable[[Any], tf.Tensor]) -> Recording:
+        call = self.call
+        goes = [bool(tensor.shape.rank) and tensor.shape[0] == self.size for tensor in call.data]
+        data = [one(tensor) if own else tensor for tensor, own in zip(call.data, goes, strict=True)]
+        sources = [one(source) if source.shape.rank else source for source in call.sources]
+        return record_alone(call, sources, data, persistent=True)
+
+    def example(self, index: Any) -> Recording:
+        """Evaluate the function on the batch that holds one example alone."""
+        return self._batches_of_one(lambda tensor: alone([tensor], index)[0])
+
+    def of_zeros(self) -> Recording:
+        """The same with zeros, where there is no example."""
+        return self._batches_of_one(lambda tensor: tf.zeros([1, *tensor.shape[1:]], tensor.dtype))
+
+    def require(self, shown: Recording, advice: str) -> None:
+        """Raise ValueError unless sources and results have the examples along their first axis."""
+        call = self.call
+        sources = zip(call.signature.source_names, call.shapes, strict=True)
+        found = [(name, shape, shape.rank and shape[0] == self.size) for name, shape in sources]
+        outputs = zip(call.traced.names, [output.shape for output in shown.outputs], strict=True)
+        found += [(f"{name} for one example", shape, shape.rank and shape[0] == 1) for name, shape in outputs]
+        if not all(fits for _, _, fits in found):
+            said = ", ".join(f"{name} {shape}" for name, shape, _ in found)
+            raise ValueError(
+                f"{call.name}: sources and results need one batch axis, first and of one size; these are {said}. "
+                f"{advice}"
+            )
+
+
 @dataclass(eq=False)
 class _BatchJacobian(Recipe):
     mode: str
@@ -360,69 +402,43 @@ class _BatchJacobian(Recipe):
     name = "batch_jacobian"
 
     def compute(self, call: Call) -> Computed:
-        batch = self._batch(call)
-        goes = [bool(tensor.shape.rank) and tensor.shape[0] == batch for tensor in call.data]
-
-        def example(index: Any) -> Recording:
-            data = [alone([tensor], index)[0] if one else tensor for tensor, one in zip(call.data, goes, strict=True)]
-            return record_alone(call, alone(call.sources, index), data, persistent=True)
-
-        shown = example(any_example(batch)) if batch else self._of_zeros(call)
-        self._require_batch(call, shown, batch)
+        batch = Batch(call)
+        shown = batch.example(any_example(batch.size)) if batch.size else batch.of_zeros()
+        batch.require(shown, "For anything else use jacobian")
         rows = [output.shape.num_elements() for output in shown.outputs]
         columns = [source.shape.num_elements() for source in shown.sources]
         advice = "jvp or vjp, which never build the matrices, or a smaller batch"
-        plan = _planned(self, call, sum(columns), rows, max(batch, 1), advice)
+        plan = _planned(self, call, sum(columns), rows, max(batch.size, 1), advice)
         us = [random_like(output, seed) for seed, output in enumerate(shown.outputs)]
         products = gradient(shown, us)
         call.require_connected(products)
 
         def row(index: Any) -> list[tf.Tensor]:
             if plan.mode == "forward":
-                return [part for row in _columns(call, None, lambda: example(index)) for part in row]
-            recording = example(index)
+                return [part for row in _columns(call, None, lambda: batch.example(index)) for part in row]
+            recording = batch.example(index)
             found = [reverse_rows(recording.tape, y, recording.sources, call.how) for y in recording.outputs]
             return [tf.reshape(part, [part.shape[0], -1]) for one in found for part in one]
 
         specs = [tf.TensorSpec([m, n], dtype) for m in rows for n, dtype in zip(columns, call.dtypes, strict=True)]
-        at_once = max(1, batch * plan.chunk // max(plan.passes, 1))
+        at_once = max(1, batch.size * plan.chunk // max(plan.passes, 1))
         outputs = [
-            tf.reshape(part, [batch, *y.shape[1:], *source.shape[1:]])
+            tf.reshape(part, [batch.size, *y.shape[1:], *source.shape[1:]])
             for part, (y, source) in zip(
-                map_rows(row, specs, batch, call.how, at_once), product(shown.outputs, call.sources), strict=True
+                map_rows(row, specs, batch.size, call.how, at_once),
+                itertools.product(shown.outputs, call.sources),
+                strict=True,
             )
         ]
         certificate = None
-        if call.how == VECTORIZED and batch:
+        if call.how == VECTORIZED and batch.size:
             expected = [*us, *dense(products, shown.sources)]
-            certificate = Certificate(expected, partial(_example_agrees, len(us), any_example(batch)), _DIFFER)
+            certificate = Certificate(expected, partial(_example_agrees, len(us), any_example(batch.size)), _DIFFER)
         structure = nested(call.traced.description, call.signature.source_description)
         return Computed(outputs, structure, plan, certificate)
 
     def gains_from_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
         return computed.plan.mode == "reverse"
-
-    def _batch(self, call: Call) -> int:
-        call.sizes  # noqa: B018 - raises unless sizes are known
-        return call.shapes[0][0] if call.shapes[0].rank else 0
-
-    def _of_zeros(self, call: Call) -> Recording:
-        def one(tensors: Sequence[Any]) -> list[tf.Tensor]:
-            return [tf.zeros([1, *t.shape[1:]], t.dtype) if t.shape.rank and t.shape[0] == 0 else t for t in tensors]
-
-        return record_alone(call, one(call.sources), one(call.data), persistent=True)
-
-    def _require_batch(self, call: Call, shown: Recording, batch: int) -> None:
-        sources = zip(call.signature.source_names, call.shapes, strict=True)
-        found = [(name, shape, shape.rank and shape[0] == batch) for name, shape in sources]
-        outputs = zip(call.traced.names, call.traced.shapes, strict=True)
-        found += [(f"{name} for one example", shape, shape.rank and shape[0] == 1) for name, shape in outputs]
-        if not all(fits for _, _, fits in found):
-            said = ", ".join(f"{name} {tuple(shape)}" for name, shape, _ in found)
-            raise ValueError(
-                f"{self.name}: sources and results need one batch axis, first and of one size; these are {said}. For "
-                "anything else use jacobian"
-            )
 
 
 def _example_agrees(count: int, index: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:

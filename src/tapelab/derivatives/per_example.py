@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import LEAF, Argnums, ValueOptions, check_chunks, options_by_keyword
-from tapelab.derivatives.first import gradient
+from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import agree, alone, any_example, map_rows, record_alone
 from tapelab.derivatives.memory import Plan, counted, rows_at_once
 from tapelab.derivatives.traced import VECTORIZED, Call, Recording, dense, pair
@@ -212,9 +212,7 @@ class _Norms(Recipe):
             ],
         ]
 
-    def _loop(
-        self, call: Call, batch: int | tf.Tensor, chunk: int, dtype: tf.DType, sums: Tensors
-    ) -> list[tf.Tensor]:
+    def _loop(self, call: Call, batch: int | tf.Tensor, chunk: int, dtype: tf.DType, sums: Tensors) -> list[tf.Tensor]:
         """Go through the examples chunk by chunk; the last one may be smaller."""
         whole = batch // chunk
         norms = tf.TensorArray(dtype, whole, element_shape=[chunk])

@@ -244,6 +244,11 @@ class Call:
                     "it out of what the function returns, or cast what it is computed from"
                 )
 
+    def note(self, text: str) -> None:
+        """Add to the notes what is not among them."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def require(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative of this kind is known to be wrong; note where it may be."""
         reasons = self.traced.reasons
@@ -400,7 +405,7 @@ class Named:
                 return
         self._cells += function.__closure__ or ()
         self._holders += [(function, "__defaults__"), (function, "__kwdefaults__"), (function, "__code__")]
-        used = tuple(sorted({name for name in _names_in(function.__code__)}))
+        used = tuple(sorted(set(_names_in(function.__code__))))
         self._globals.append((function.__globals__, used))
         if hasattr(function, "__wrapped__"):
             self._add(function.__wrapped__)

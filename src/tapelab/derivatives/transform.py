@@ -22,7 +22,6 @@ from tapelab.derivatives.arguments import (
     Wanted,
     dense_tensor,
     flatten,
-    names,
     no_vector,
     require_alike,
     require_call,
@@ -47,6 +46,7 @@ class Certificate(NamedTuple):
         always: whether every call is compared, and not the first of a signature alone.
         what: what it means if they differ, in words.
         plain: how to compute then, `LOOP` or `VECTORIZED`.
+        together: whether what is compared has to come from one evaluation, since random numbers are drawn.
     """
 
     expected: list[tf.Tensor]
@@ -54,6 +54,7 @@ class Certificate(NamedTuple):
     what: str
     plain: str = LOOP
     always: bool = False
+    together: bool = False
 
 
 @dataclasses.dataclass
@@ -204,7 +205,9 @@ class Transform:
             What the call itself raises when it is prepared; nothing about the values.
         """
         if not tf.executing_eagerly():
-            raise RuntimeError(f"{self.__name__}.plan is of a call outside tf.function; inside, it is the caller's graph")
+            raise RuntimeError(
+                f"{self.__name__}.plan is of a call outside tf.function; inside, it is the caller's graph"
+            )
         key, signature, tensors = self._flattened(args, kwargs)
         named = self._named.now()
         key = (key, *map(id, named))
@@ -288,7 +291,7 @@ class Transform:
         start = 0 if graph is None else len(graph.get_operations())
         call = Call(signature, tensors, how)
         try:
-            with process.quiet_logger("CRITICAL"), wrong.cured():
+            with process.quiet_logger("CRITICAL"), wrong.differentiated(call.note):
                 computed = self._recipe.compute(call)
                 if how in (FASTEST, VECTORIZED) and graph is not None:
                     wrong.require_safe(graph.get_operations()[start:], call.traced.operations)
@@ -298,7 +301,7 @@ class Transform:
             call, computed = self._computed(signature, tensors, LOOP)
             call.given_up.insert(0, f"rows at once: {error}")
             return call, computed
-        except (LookupError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
+        except (AttributeError, LookupError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
             known = call._traced.operations if call._traced else ()
             raise explained(self.__name__, error, known)  # noqa: B904 - it has its cause
         if self._return_value:
@@ -358,16 +361,10 @@ class Transform:
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
         run = _direct(_part(whole, slice(kept), True, signature)) if xla else taped
-        if certificate is None or always:
-            outputs = self._first(run, tensors, xla)
-            agrees = not always or bool(outputs[count])
-        elif call.traced.repeatable:
-            outputs = self._first(run, tensors, xla)
-            expected = _direct(_part(whole, slice(count, None), False, signature))(tensors)
-            agrees = bool(certificate.agrees(outputs, expected))
-        else:  # a second evaluation would be another one
-            found = _direct(whole)(tensors)
-            outputs, agrees = found[:count], bool(certificate.agrees(found[:count], found[count:]))
+        try:
+            outputs, agrees = self._called_first(whole, run, tensors, call, computed, xla)
+        except tf.errors.InvalidArgumentError as error:
+            raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
         if not agrees and certificate is not None:
             if call.traced.changes:
                 raise RuntimeError(
@@ -391,6 +388,29 @@ class Transform:
             plan, computed.structure, run, taped, always, plain if always else None, named, call.traced.operations
         )
         return entry, outputs[:count]
+
+    def _called_first(
+        self,
+        whole: Any,
+        run: Callable[[Tensors], list[tf.Tensor]],
+        tensors: Tensors,
+        call: Call,
+        computed: Computed,
+        xla: bool,
+    ) -> tuple[list[tf.Tensor], bool]:
+        """Return the outputs, and whether they agree with the plain tape."""
+        certificate, count = computed.certificate, len(computed.outputs)
+        if certificate is None:
+            return self._first(run, tensors, xla), True
+        if certificate.always:
+            outputs = self._first(run, tensors, xla)
+            return outputs, bool(outputs[count])
+        if certificate.together or not call.traced.repeatable:  # a second evaluation would be another one
+            found = _direct(whole)(tensors)
+            return found[:count], bool(certificate.agrees(found[:count], found[count:]))
+        outputs = self._first(run, tensors, xla)
+        expected = _direct(_part(whole, slice(count, None), False, call.signature))(tensors)
+        return outputs, bool(certificate.agrees(outputs, expected))
 
     def _plain(
         self,

@@ -1,20 +1,18 @@
 """What TensorFlow differentiates wrongly, or leaves out without a word: found in a graph, refused or warned of."""
 
-import contextlib
 import fnmatch
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tapelab import process
-from tapelab.derivatives import private
 from tapelab.derivatives.errors import CannotVectorizeError
 from tapelab.derivatives.wrong.gaps import Needs, gaps
+from tapelab.derivatives.wrong.moments import differentiated
 from tapelab.graphs.operations import KERNELS
 from tapelab.graphs.program import everything, place
 from tapelab.process.tensorflow import Tensors, tf
 
-__all__ = ["Needs", "cured", "reasons", "require_safe", "under_xla"]
+__all__ = ["Needs", "differentiated", "reasons", "require_safe", "under_xla"]
 
 
 def reasons(
@@ -22,15 +20,6 @@ def reasons(
 ) -> Mapping[Needs, str]:
     """Say for each kind of derivative why TensorFlow's would be wrong, as far as is known."""
     return gaps(graph, sources, outputs).reasons
-
-
-@contextlib.contextmanager
-def cured() -> Iterator[None]:
-    """While this is open, `tf.nn.moments` differentiates the mean in the variance too; TensorFlow stops its gradient."""
-    from tapelab.derivatives.wrong.cures.moments import _moments
-
-    with process.all_replaced((module, "moments", _moments) for module in private.modules_with_moments()):
-        yield
 
 
 def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]) -> None:
@@ -43,7 +32,9 @@ def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]
     caller = set(own)
     for op in everything(operations):
         if op.type in ("BatchMatMulV2", "BatchMatMulV3") and op not in caller:
-            counts = sorted(math.prod(tensor.shape[:-2]) if tensor.shape.is_fully_defined() else 1 for tensor in op.inputs)
+            counts = sorted(
+                math.prod(tensor.shape[:-2]) if tensor.shape.is_fully_defined() else 1 for tensor in op.inputs
+            )
             known = all(tensor.shape.is_fully_defined() for tensor in op.inputs)
             rank = max(tensor.shape.rank or 5 for tensor in op.inputs)
             if rank > 3 and counts[0] == 1 and (counts[1] > 1 or not known):
