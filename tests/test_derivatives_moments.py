@@ -10,7 +10,6 @@ from tapelab.derivatives import (
     jacobian,
     jvp,
     per_example_gradients,
-    private,
     value_and_gradient,
     vjp,
 )
@@ -198,14 +197,6 @@ def test_other_threads_and_later_calls_see_tensorflows_own():
     assert seen[:2] == [True, False]
     assert nn_impl.moments is before
     assert stops()
-
-
-def test_without_the_private_module_the_public_name_is_replaced(monkeypatch):
-    from tensorflow.python.ops import nn_impl
-
-    monkeypatch.setattr(private, "modules_with_moments", lambda: [tf.nn])
-    monkeypatch.setattr(nn_impl, "moments", None)
-    assert relative(hessian(variance, compile="graph")(X), differences(reduced)) < 1e-6
 
 
 def reduced(x):

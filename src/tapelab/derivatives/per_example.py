@@ -281,7 +281,8 @@ def _require_one_loss(call: Call, outputs: Tensors) -> None:
     if len(shapes) != 1 or (shapes[0].is_fully_defined() and shapes[0].num_elements() != 1):
         raise ValueError(
             f"{call.name}: for a batch of one example the result has shape {', '.join(map(str, shapes))}; expected one "
-            "loss, of shape () or (1,). Reduce over the other axes, for example with tf.reduce_mean(..., axis=-1)"
+            "loss, of shape () or (1,). Reduce over the other axes, for example with tf.reduce_mean(..., axis=-1); and "
+            "what has a row for each example (labels, weights) has to be an argument of the function"
         )
 
 
