@@ -19,10 +19,11 @@
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
 is traced anew if not (`tapelab.derivatives.machinery.outside`); what it cannot see, a warning at the first call names.
-Second derivatives through normalisation layers, and derivatives at points such as the zeros of a product, are right,
-where TensorFlow's own are not (`tapelab.derivatives.wrong.cures`). Kernels that are known to be wrong are not used
-(`tapelab.derivatives.wrong.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is
-refused where a graph shows it (`tapelab.derivatives.wrong.gaps`).
+Second derivatives through normalisation layers are right, where TensorFlow's own are not
+(`tapelab.derivatives.wrong.moments`). Kernels that are known to be wrong are not used
+(`tapelab.derivatives.wrong.kernels`). What TensorFlow differentiates wrongly, or leaves out without a word, is refused
+where a graph shows it, and warned of where it is wrong at some points, such as the zeros of a product
+(`tapelab.derivatives.wrong.gaps`).
 
 What several have in common means the same in all:
 

@@ -128,8 +128,6 @@ def linearized(
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
         # Any would do, since it is linear in them; with positive ones, a gradient that divides by them is right, too.
-        # Nothing adds up to something special, such as to what does not depend on eigenvectors: the cure of equal
-        # eigenvalues looks at what is added up.
         cotangents = [positive(output) for output in outputs[:end]]
         outer.watch(cotangents)
         products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)

@@ -2,10 +2,9 @@
 
 import contextlib
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from tapelab.process.tensorflow import Tensors, tf
@@ -61,70 +60,6 @@ def derivatives_wanted(tensors: Tensors) -> int:
         return 0
 
 
-def recording() -> bool:
-    """Return whether a tape or accumulator is open that could record a call; True without ``could_possibly_record``."""
-    try:
-        return _could_record()()
-    except (ImportError, AttributeError):
-        return True
-
-
-@functools.cache
-def _could_record() -> Callable[[], bool]:
-    from tensorflow.python.eager import record
-
-    return record.could_possibly_record
-
-
-@functools.cache
-def gradient_registry() -> Any:
-    """Return the registry in which TensorFlow looks up gradients by ``lookup``, by the type of an operation.
-
-    Without ``gradient_registry`` it is None, and operations whose gradients we replace are refused.
-    """
-    try:
-        from tensorflow.python.framework import ops
-
-        ops.gradient_registry.lookup("Mul")
-        return ops.gradient_registry
-    except (ImportError, AttributeError, LookupError):
-        return None
-
-
-@functools.cache
-def classes_with_backward_functions() -> tuple[Any, Any]:
-    """Return the classes that keep a concrete function's backward functions, for tapes and for graphs.
-
-    None twice without ``_call_flat``, ``_delayed_rewrite_functions`` or what else of theirs
-    `tapelab.derivatives.wrong.replaced_gradients` uses. Then operations whose gradients we replace are refused.
-    """
-    concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([], tf.float32))
-    delayed = getattr(concrete, "_delayed_rewrite_functions", None)
-    kind = next((kind for kind in type(concrete).__mro__ if "_call_flat" in vars(kind)), None)
-    needed = ("_first_order_tape_functions", "_higher_order_tape_functions", "_select_forward_and_backward_functions")
-    rewriting = ("_cached_function_pairs", "_rewrite_forward_and_call_backward", "forward_backward")
-    if kind is None or not all(hasattr(concrete, name) for name in needed):
-        return None, None
-    return (kind, type(delayed)) if all(hasattr(delayed, name) for name in rewriting) else (None, None)
-
-
-@functools.cache
-def forward_mode_cache() -> tuple[Any, Any]:
-    """Return the module whose ``call_function`` traces an accumulator's products with tangents, and their cache.
-
-    None twice without ``tracing_compilation`` and ``_jvp_function_cache``. Then operations whose gradients we replace
-    are refused.
-    """
-    try:
-        from tensorflow.python.eager import forwardprop
-        from tensorflow.python.eager.polymorphic_function import tracing_compilation
-
-        cache = forwardprop._jvp_function_cache
-    except (ImportError, AttributeError):
-        return None, None
-    return (tracing_compilation, cache) if hasattr(tracing_compilation, "call_function") else (None, None)
-
-
 def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Tensors], Any]:
     """Return a function that calls a concrete function with a list of tensors, in the order of its inputs.
 
@@ -134,7 +69,8 @@ def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[T
     if not hasattr(concrete, "_call_flat"):
         return lambda tensors: concrete(*tensors)
     captured = concrete.captured_inputs
-    return lambda tensors: concrete._call_flat(tensors, captured)  # looked up each time: it may be replaced
+    call = concrete._call_flat
+    return lambda tensors: call(tensors, captured)
 
 
 def keras_state() -> dict[str, Any] | None:
@@ -230,59 +166,14 @@ def random_state() -> tuple:
 def modules_with_moments() -> list[ModuleType]:
     """Return the modules in which ``moments`` is looked up, by `tf.nn.moments` and by its predecessor.
 
-    Without TensorFlow's private module, `tf.nn` itself: then what has imported the function by name keeps the original.
+    Without TensorFlow's private module there are none, and second derivatives of variances by it are refused.
     """
     try:
         from tensorflow.python.ops import nn_impl
 
         return [module for module in (nn_impl, tf.compat.v1.nn) if hasattr(module, "moments")]
     except ImportError:
-        return [tf.nn, tf.compat.v1.nn]
-
-
-@functools.cache
-def modules_of_numpy() -> list[ModuleType]:
-    """Return the modules that have the functions of `tf.experimental.numpy`, that which defines them first.
-
-    An import of ``tensorflow.experimental.numpy`` makes another module than the attribute is. Without the private
-    module there are none of them.
-    """
-    if (defining := _module("tensorflow.python.ops.numpy_ops.np_math_ops")) is None:
         return []
-    names = ("tensorflow._api.v2.experimental.numpy", "tensorflow.experimental.numpy")
-    found = [defining, tf.experimental.numpy, *filter(None, map(_module, names))]
-    return list({id(module): module for module in found}.values())
-
-
-@functools.cache
-def modules_of_keras(name: str) -> list[ModuleType]:
-    """Return the module of Keras' backend in which it looks up "numpy" or "nn" functions; none without its name."""
-    return list(filter(None, [_module(f"keras.src.backend.tensorflow.{name}")]))
-
-
-def _module(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
-def cells(function: Callable) -> list[CellType]:
-    """Return the cells in which the public wrappers of a TensorFlow function hold what they wrap, the innermost.
-
-    What has imported the function by name calls what is in there too. Without such wrappers there are none.
-    """
-    found, seen, left = [], {id(function)}, [function]
-    while left:
-        for cell in left.pop().__closure__ or ():
-            inside = cell.cell_contents
-            if not isinstance(inside, FunctionType) or id(inside) in seen:
-                continue
-            seen.add(id(inside))
-            left.append(inside)
-            if inside.__name__ == function.__name__ and inside.__closure__ is None:
-                found.append(cell)
-    return found
 
 
 @functools.cache
@@ -291,24 +182,3 @@ def function_classes() -> tuple[type, type]:
     function = tf.function(lambda: tf.constant(0.0))
     concrete = type(function.get_concrete_function())
     return type(function), next(kind for kind in concrete.__mro__ if "__call__" in vars(kind))
-
-
-def traces(function: tf.types.experimental.PolymorphicFunction) -> list[tf.types.experimental.ConcreteFunction]:
-    """Return the concrete functions that a `tf.function` has, without tracing it.
-
-    ``_function_cache`` has them, or ``concrete_functions`` if the function was loaded. Without either, none are found.
-    """
-    if hasattr(function, "concrete_functions"):
-        return list(function.concrete_functions)
-    cache = getattr(function, "_function_cache", None)
-    return list(cache.values()) if cache is not None else []
-
-
-def fresh_copy(function: tf.types.experimental.PolymorphicFunction) -> tf.types.experimental.PolymorphicFunction | None:
-    """Return a `tf.function` of the same Python function that has no traces; None for one that was loaded.
-
-    Without ``_clone`` there is none either.
-    """
-    if hasattr(function, "concrete_functions") or not hasattr(function, "_clone"):
-        return None
-    return function._clone(None)

@@ -47,7 +47,8 @@ class CurvatureOperator:
     mean of their matrices, weighted by their numbers of examples, or the sum. The data set has to give the same
     examples each time, in any order: random augmentation would make every product one of another matrix.
 
-    Second derivatives through normalisation layers are right (`tapelab.derivatives.wrong.cures`). In memory are vectors
+    Second derivatives through normalisation layers are right (`tapelab.derivatives.wrong.moments`). In memory are
+    vectors
     of n numbers, three for each of up to eight at a time, and what one batch takes; for `spectrum` also n times its
     steps, and for `trace` by Hutch++ n times its samples.
 

@@ -17,8 +17,6 @@ from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.problem import ACCUMULATES, Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way, apart, with_value
 from tapelab.derivatives.private import derivatives_wanted, direct_call
-from tapelab.derivatives.wrong.cure import cured_calls
-from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_faults, out_of_range, require_right
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import Tensors, tf
@@ -83,7 +81,7 @@ class Compiler:
                 way=way.label,
                 compiled=compiled,
                 given_up=tuple(given_up),
-                notes=(*problem.cure.notes, *problem.notes),
+                notes=tuple(problem.notes),
             )
             self._warn_of_doubts(problem)
             self._recipe.verify(problem, tensors, apart(problem, outputs)[1] if self._return_value else outputs)
@@ -174,7 +172,7 @@ class Compiler:
             if changed and self._recipe.may_refuse(problem):
                 run = self._undone_if_refused(problem, run, changed)
             try:
-                with undone_if_it_fails(changed), cured_calls():
+                with undone_if_it_fails(changed):
                     outputs = run(tensors)
             except Exception as error:
                 if recorded and loops:
@@ -204,7 +202,7 @@ class Compiler:
 
     def _leave_if_blind(self, problem: Problem, graph: tf.Graph) -> None:
         """Leave XLA where TensorFlow may raise and XLA would not; who chose it is told in the plan, or warned."""
-        if problem.cure.accumulates:
+        if problem.facts.accumulates:
             raise WrongKernelError("TensorFlow loses there the way back through a tf.autodiff.ForwardAccumulator")
         found = (blind_to_faults(graph), problem.note), (problem.facts.unchecked_index, problem.doubts.append)
         for why, tell in found:
@@ -214,11 +212,8 @@ class Compiler:
                 tell(why)
 
     def _warn_of_doubts(self, problem: Problem) -> None:
-        doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]
-        if why := problem.cure.why_not(Needs.SECOND, ()):
-            doubts.append(f"is right, but a derivative of it would not be: {why}")
-        for doubt in doubts:
-            self._warnings.once(doubt, doubt)
+        for why in problem.doubts:
+            self._warnings.once(why, f"may be wrong at some points, since {why}")
 
 
 def _of_right_indices(name: str, run: Callable[[Tensors], Any]) -> Callable[[Tensors], list[tf.Tensor]]:

@@ -15,7 +15,7 @@ from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.failures import explained
 from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.private import with_autograph
-from tapelab.derivatives.wrong.cure import Cure
+from tapelab.derivatives.wrong import moments
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
 from tapelab.derivatives.wrong.kernels import unchecked_index
 from tapelab.graphs.operations import EFFECTS
@@ -75,8 +75,9 @@ class Facts:
             line.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
         unchecked_index: what `kernels.unchecked_index` says of it.
-        loses_products: whether it opens a `tf.autodiff.ForwardAccumulator`, and has what that is not differentiated
-            around in a graph: a loop, a conditional or a call. There the way back is lost without a word.
+        accumulates: whether it opens a `tf.autodiff.ForwardAccumulator`.
+        loses_products: whether it does, around what is not differentiated in it in a graph: a loop, a conditional or a
+            call. There the way back is lost without a word.
     """
 
     traceable: bool = True
@@ -87,6 +88,7 @@ class Facts:
     custom_places: tuple[str, ...] = ()
     largest: int = 0
     unchecked_index: str | None = None
+    accumulates: bool = False
     loses_products: bool = False
 
 
@@ -109,7 +111,6 @@ class Problem:
         doubts: a list of strings, why what is asked for may be wrong at some points: the caller is warned.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
-        cure: a `Cure`, what was met of TensorFlow's wrong derivatives.
     """
 
     def __init__(
@@ -152,7 +153,6 @@ class Problem:
         self.doubts: list[str] = []
         self.remarks: list[str] = []
         self.notes: list[str] = []
-        self.cure = Cure()
         self.transposed = False  # whether products with cotangents were transposed, as if they were linear in these
 
     @property
@@ -207,7 +207,7 @@ class Problem:
         if self._sources.variables is None:
             args = self._sources.put(taken, args)
         outputs: list[Any] = []
-        with self.cure.applied(), stateless_scope_unchanged(self.name):
+        with moments.differentiated(self.note), stateless_scope_unchanged(self.name):
             result = self._f(*args, **kwargs)
         self.output_description = flatten(result, outputs, numbers=True)
         outputs = [tf.convert_to_tensor(output) for output in outputs]
@@ -298,6 +298,7 @@ class Problem:
         custom: list[str] = []
         if any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes):
             custom = [place(op) for op in operations_of(graph) if has_custom_gradient(op)] or ["a function's own"]
+        accumulates = any(map(_is_of_an_accumulator, operations_of(graph)))
         found, unseen = gaps(graph, placeholders(graph, self.data_start, self._sources.variables), ends)
         for each in unseen:
             self.note(_UNSEEN.format(f"what {each} calls"))
@@ -312,14 +313,11 @@ class Problem:
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
             unchecked_index=unchecked_index(graph, ends),
-            loses_products=self.cure.accumulates and any(map(_is_flow_or_call, operations_of(graph))),
+            accumulates=accumulates,
+            loses_products=accumulates and any(map(_is_flow_or_call, operations_of(graph))),
         )
 
     def _observe(self, tensors: Tensors) -> list[tf.Tensor]:
-        with self.cure.applied():
-            return self._observe_cured(tensors)
-
-    def _observe_cured(self, tensors: Tensors) -> list[tf.Tensor]:
         sources = self.sources(tensors)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -341,11 +339,7 @@ class Problem:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
         kinds = [Needs.AT_POINTS, *([Needs.SECOND_AT_ZERO] if needs == Needs.SECOND else [])]
         self.doubts += [why for kind in kinds if (why := self.facts.gaps.get(kind)) and why not in self.doubts]
-        reasons = [
-            *[why for kind, why in sorted(self.facts.gaps.items()) if kind <= needs],
-            self.cure.why_not(needs, self.facts.operations),
-        ]
-        for why in filter(None, reasons):
+        for why in [why for kind, why in sorted(self.facts.gaps.items()) if kind <= needs]:
             what = "the second derivative" if needs == Needs.SECOND else "the derivative"
             raise ValueError(f"{self.name}: {what} would be wrong, since {why}")
 
@@ -356,7 +350,7 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: see `failures.explained`."""
-        if self.cure.accumulates and isinstance(error, (AssertionError, TypeError, tf.errors.InternalError)):
+        if self.facts.accumulates and isinstance(error, (AssertionError, TypeError, tf.errors.InternalError)):
             told = LookupError(f"{self.name}: {ACCUMULATES}")
             told.__cause__ = error
             return told
@@ -386,7 +380,7 @@ class Problem:
                 f"{self.name}: the function's result does not depend on {', '.join(missing)}. Either it is not used, "
                 "or the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, an assigned "
                 'variable). Leave the source out, or pass unconnected="zero" to get zeros for it'
-                + (f". Or {ACCUMULATES}" if self.cure.accumulates else "")
+                + (f". Or {ACCUMULATES}" if self.facts.accumulates else "")
             )
 
 
@@ -398,8 +392,12 @@ def repeatable(operations: Iterable[str]) -> bool:
 def _is_flow_or_call(op: tf.Operation) -> bool:
     """Whether an operation is a loop, a conditional or a call, other than of what an accumulator traces itself."""
     if op.type in CALLS:
-        return "_jvp_" not in op.get_attr("f").name
+        return not _is_of_an_accumulator(op)
     return op.type in LOOPS | BRANCHES
+
+
+def _is_of_an_accumulator(op: tf.Operation) -> bool:
+    return op.type in CALLS and "_jvp_" in op.get_attr("f").name
 
 
 def _bytes(tensor: tf.Tensor) -> int:

@@ -29,10 +29,8 @@ from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, apart
-from tapelab.derivatives.private import derivatives_wanted, recording, unconverted
-from tapelab.derivatives.wrong.cure import cured_calls
+from tapelab.derivatives.private import derivatives_wanted, unconverted
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.replaced_gradients import in_a_block
 from tapelab.process.tensorflow import Tensors, tf
 
 _ATTEMPTS = 3  # builds of one program
@@ -109,8 +107,6 @@ class Transform:
                 raise entry.problem.explained(error)  # noqa: B904 - it has its cause
             if entry.plan.compiled == "eager" and entry.outside is not None:
                 entry.outside.accept_own_changes()
-        if entry.plan.compiled == "eager":
-            self._warn_of_open_tapes(entry.problem)
         result = self._result(entry.problem, outputs)
         if self._check_finite:
             numbers = self._recipe.numbers
@@ -128,15 +124,11 @@ class Transform:
     def _run(self, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
         if entry.plan.compiled == "eager":
             return self._run_eagerly(entry, tensors)
-        if recording() or not tf.executing_eagerly():
-            with cured_calls():
-                return entry.run(tensors)
         return entry.run(tensors)
 
     @tf.autograph.experimental.do_not_convert
     def _run_eagerly(self, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
-        with entry.problem.cure.applied():
-            return entry.run(tensors)
+        return entry.run(tensors)
 
     def _entry(
         self, args: Sequence[Any], kwargs: dict[str, Any]
@@ -208,8 +200,7 @@ class Transform:
                 problem = self._problem(taken, rest, vector, tensors)
                 own = before.own_changes()
                 differs = ", ".join(sorted({label for _, label in own})) if problem.facts.constants != first else ""
-            with problem.cure.applied():
-                entry, outputs = self._compiler.first_that_works(problem, self._recipe.plan(problem), tensors)
+            entry, outputs = self._compiler.first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
@@ -247,17 +238,6 @@ class Transform:
                 "outside",
                 f"goes on with what it reads at the first call, and cannot see changes of:{told}{more}",
                 OutsideWarning,
-            )
-
-    def _warn_of_open_tapes(self, problem: Problem) -> None:
-        """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
-        seen = (recording() or not tf.executing_eagerly()) and not in_a_block()
-        if seen and problem.cure.operations:
-            self._warnings.once(
-                "tapes",
-                "is right, but what an open tape makes of it is not, where TensorFlow's gradients of "
-                f"{', '.join(sorted(problem.cure.operations))} are wrong: it is not compiled, so that the tape records "
-                "single operations. Compile it, or take the second derivative by a function of tapelab.derivatives",
             )
 
 

@@ -1,1 +1,1 @@
-"""What TensorFlow's derivatives and kernels get wrong: found in a graph, and cured or refused."""
+"""What TensorFlow's derivatives and kernels get wrong: found in a graph, and refused or warned of."""

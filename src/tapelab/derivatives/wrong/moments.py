@@ -3,14 +3,34 @@
 `tf.nn.moments` computes the variance as ``mean((x - stop_gradient(mean(x)))²)``. That leaves the first derivative as it
 is, since x - mean(x) sums to zero, and the second one without a term: the variance of n numbers has the Hessian
 2/n (I - 1/n), and TensorFlow's has 2/n I. No public report of it is known.
+
+It is the one function of TensorFlow that is replaced, while a function is evaluated. What was traced before keeps the
+original: a row of ``wrong.toml`` refuses its second derivatives.
 """
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
+from tapelab import process
 from tapelab.derivatives import private
-from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.replaced_function import Inputs, Node, Replacement, has_node
 from tapelab.process.tensorflow import tf
+
+_NOTE = "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient"
+
+
+def differentiated(note: Callable[[str], None]) -> contextlib.AbstractContextManager:
+    """Have `tf.nn.moments` differentiate the mean in the variance, for calls in this context, while the block runs.
+
+    Args:
+        note: is told if it is called.
+    """
+
+    def moments(*args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        note(_NOTE)
+        return _moments(*args, **kwargs)
+
+    return process.all_replaced([(module, "moments", moments) for module in private.modules_with_moments()])
 
 
 def _moments(
@@ -21,7 +41,6 @@ def _moments(
     keep_dims: bool | None = None,
     keepdims: bool | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient."""
     with tf.name_scope(name or "moments"):
         x = tf.convert_to_tensor(x)
         y = tf.cast(x, tf.float32) if x.dtype == tf.float16 else x  # as the original: half has no range for squares
@@ -30,26 +49,3 @@ def _moments(
         if not (keepdims or keep_dims):
             mean, variance = tf.squeeze(mean, axes), tf.squeeze(variance, axes)
         return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
-
-
-def _stops_the_mean(node: Node, inputs: Inputs) -> bool:
-    """SquaredDifference(x, StopGradient(Mean(x)))."""
-    if node.op != "SquaredDifference":
-        return False
-    x, stopped = inputs(node)
-    if stopped.op != "StopGradient":
-        return False
-    (mean,) = inputs(stopped)
-    return mean.op == "Mean" and inputs(mean)[0].name == x.name
-
-
-FUNCTIONS = [
-    Replacement(
-        owners=lambda: private.modules_with_moments(),
-        name="moments",
-        function=_moments,
-        needs=Needs.SECOND,
-        what="a variance by tf.nn.moments (as a normalisation layer does)",
-        traced=has_node(_stops_the_mean),
-    )
-]
