@@ -6,7 +6,7 @@ Elsewhere is where `random_truth` sees none, and where a step of the program has
 the chain rule says nothing. relu(x) - relu(-x) is x, and no differentiation of its steps finds the 1 at 0. Those are
 counted apart, and so is where a number on the way overflows: a Cholesky factor of an infinite matrix is finite, and so
 are differences of it, which are no derivative. An error must be this package's own, with a sentence; TensorFlow's
-traceback is a find.
+traceback is a find. Where TensorFlow is wrong, the transformation refuses or warns, or its result is NaN: counted, too.
 """
 
 import re
@@ -30,11 +30,7 @@ POINTS = {"graph": [1, 40, 150, 150, 150], "auto": [1, 150], "eager": [1, 4]}  #
 WRONG = 30, 2e-6  # further off than so many times the estimated error, and this much of the largest element
 ROUNDED = 1e-6  # what is zero may be off by this much of `WRONG` of the values: 2e-12
 
-HUGE = 1e150  # the square of what is larger may be out of range
-
-# Operations that decompose a matrix. Where eigenvalues are equal, the limits that their derivatives take need a graph,
-# and second derivatives of functions of eigenvectors are not taken: they are NaN (`wrong.cures.ties`).
-DECOMPOSING = re.compile(r"eig|singular|nuclear|norm 2|polar|pinv")
+HUGE, ROOMY = 1e150, 1e100  # the square of what is larger may be out of range, and the third power
 
 # Derivatives by weights that multiply the inputs: of inputs of 1e160, products and squares are out of range on the way.
 PRODUCTS = re.compile("weights|per_example|clipped|ggn|fvp")
@@ -83,8 +79,8 @@ def judged(task: Task) -> Counter:
         Find: if it is not right where there is one, or fails with an error that is not ours.
     """
     outcomes = Counter()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as warned, np.errstate(all="ignore"):
+        warnings.simplefilter("always")
         rows = len(task.points[0])
         points = np.array(task.points, np.float64).reshape(len(task.points), rows, task.program.length)
         functions = Functions(task.program, rows)
@@ -95,7 +91,7 @@ def judged(task: Task) -> Counter:
                 continue
             if not outcome.startswith(NO_DERIVATIVE):
                 case = Case(functions, task.compiled, x, *truth)
-                outcome = _judged_at(task._replace(points=(point,)), case)
+                outcome = _judged_at(task._replace(points=(point,)), case, warned)
             outcomes[outcome] += 1
     return outcomes
 
@@ -132,14 +128,14 @@ def _together(rows):
     return [random_truth.Derivative(*map(np.concatenate, zip(*each, strict=True))) for each in zip(*rows, strict=True)]
 
 
-def _judged_at(task, case):
+def _judged_at(task, case, warned):
     try:
         comparisons = [*CHECKS[task.check](case)]
     except Exception as error:
         return _refusal(task, error)
     if PRODUCTS.match(task.check) and np.abs(case.x).max(initial=0) > 1e100:
         return "not judged: a product with the inputs overflows"
-    return _compared(task, case, comparisons)
+    return _compared(task, case, comparisons, warned)
 
 
 def _refusal(task, error):
@@ -151,7 +147,7 @@ def _refusal(task, error):
     return f"refused: {type(error).__name__}: {str(error).splitlines()[0].partition(': ')[2][:60]}"
 
 
-def _compared(task, case, comparisons):
+def _compared(task, case, comparisons, warned):
     any_judged = False
     for found, right, error, exists in comparisons:
         found = np.asarray(found)
@@ -171,12 +167,12 @@ def _compared(task, case, comparisons):
             number = "a number" if np.isfinite(found[place]) else "NaN"
             if not all(smooth(task.program, case.x[row], 2) for row in rows):
                 return f"{number} where a step has no derivative"
-            if any(overflows(task.program, case.x[row]) for row in rows):
-                return f"{number} where what is huge overflows on the way"
-            if number == "NaN" and any(is_tiny(task.program, case.x[row]) for row in rows):
-                return "NaN where what is tiny has derivatives out of range"
-            if number == "NaN" and DECOMPOSING.search(str(task.program)):
-                return "NaN of a decomposition"
+            if any(overflows(task.program, case.x[row]) or is_out_of_range(task.program, case.x[row]) for row in rows):
+                return f"{number} where what is huge or tiny leaves the range on the way"
+            if number == "NaN":
+                return "NaN, which says so itself"
+            if any("may be wrong at some points" in str(warning.message) for warning in warned):
+                return "a number that was warned of"
             raise Find(f"{found[place]:.6g}, right {right[place]:.6g} ± {error[place]:.1g} at {list(place)}: {task}")
     return "right" if any_judged else "not judged"
 
@@ -192,10 +188,10 @@ def overflows(program: Program, row: np.ndarray) -> bool:
     return not all(np.isfinite(value).all() for value in within)
 
 
-def is_tiny(program: Program, row: np.ndarray) -> bool:
-    """Whether a step gets a number whose reciprocal, squared, is out of range: so are second derivatives of 1 / x."""
+def is_out_of_range(program: Program, row: np.ndarray) -> bool:
+    """Whether a step gets a number whose square, divided by once more as second derivatives do, is out of range."""
     given = np.abs(np.concatenate([value.numpy().ravel() for value in program.every()(tf.constant(row[None]))[:-1]]))
-    return bool(np.any((given > 0) & (given < 1 / HUGE)))
+    return bool(np.any((given > ROOMY) | ((given > 0) & (given < 1 / ROOMY))))
 
 
 def smooth(program: Program, row: np.ndarray, orders: int) -> bool:

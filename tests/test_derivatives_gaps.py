@@ -80,17 +80,6 @@ def test_refused(f):
     value_and_gradient(loss, compile="graph")(X)  # the first derivative is right
 
 
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("f", [entropy, tf.function(entropy)], ids=["entropy", "in a function"])
-def test_labels_that_depend_on_what_the_logits_depend_on(f):
-    wanted = true_hessian(entropy_in_the_open).reshape(3, 3)
-    np.testing.assert_allclose(matrix(hessian(lambda x: f(x)[0], compile="graph")(X)), wanted, atol=1e-8)
-    np.testing.assert_allclose(laplacian(f, compile="graph")(X), [np.trace(wanted)], atol=1e-8)
-    w = tf.Variable(X)
-    found = hessian(lambda: tf.reduce_sum(f(w)), wrt=[w], compile="graph")()
-    np.testing.assert_allclose(matrix(tf.nest.flatten(found)[0]), wanted, atol=1e-8)
-
-
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 def test_labels_that_are_data_are_differentiated_as_before(wrap):
@@ -648,7 +637,7 @@ DOUBTFUL = {
         for name, f in TOUCHING.items()
     },
     "a dilogarithm": (hvp, lambda x: tf.math.special.spence(tf.exp(x)), "where the argument is 1"),
-    "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
+    "eigenvectors": (value_and_gradient, of_eigenvectors, "eigenvectors or singular vectors"),
 }
 
 
@@ -674,7 +663,6 @@ CERTAIN = {
     "bounds": lambda x: tf.minimum(tf.maximum(x, 0.0), 1.0),
     "what is not differentiated": lambda x: x * tf.stop_gradient(tf.where(x == 0, 1.0, x)),
     "softplus": tf.nn.softplus,
-    "eigenvalues": lambda x: tf.linalg.eigvalsh(tf.linalg.diag(x[0])) ** 2,
 }
 
 

@@ -9,8 +9,13 @@ from tapelab.derivatives.errors import CannotVectorizeError
 from tapelab.derivatives.wrong.gaps import Needs, gaps
 from tapelab.derivatives.wrong.moments import differentiated
 from tapelab.graphs.operations import KERNELS
-from tapelab.graphs.program import everything, place
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, everything, place
 from tapelab.process.tensorflow import Tensors, tf
+
+_ACCUMULATES = (
+    "TensorFlow does not find the way back through a tf.autodiff.ForwardAccumulator that the function opens around a "
+    "loop, a conditional, a tf.function or tf.vectorized_map. Take that product by jvp of tapelab.derivatives"
+)
 
 __all__ = ["Needs", "differentiated", "reasons", "require_safe", "under_xla"]
 
@@ -19,7 +24,13 @@ def reasons(
     graph: tf.Graph, operations: Sequence[tf.Operation], sources: Iterable[tf.Tensor], outputs: Tensors
 ) -> Mapping[Needs, str]:
     """Say for each kind of derivative why TensorFlow's would be wrong, as far as is known."""
-    return gaps(graph, sources, outputs).reasons
+    found = gaps(graph, sources, outputs).reasons
+    calls = [op for op in operations if op.type in CALLS]
+    accumulators = [op for op in calls if "_jvp_" in op.get_attr("f").name]
+    others = [op for op in operations if op.type in BRANCHES | LOOPS or (op in calls and op not in accumulators)]
+    if accumulators and others:
+        found.setdefault(Needs.GRADIENT, _ACCUMULATES)
+    return found
 
 
 def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.wrong.rules import RULES, Met
 from tapelab.graphs.operations import EFFECTS, WRONG, of_family, with_fact
-from tapelab.graphs.operations.operation import OUTSIDE
+from tapelab.graphs.operations.operation import OUTSIDE, Wrong
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
 from tapelab.process.tensorflow import tf
 
@@ -38,8 +38,8 @@ class Gaps(NamedTuple):
     """What is known of TensorFlow's derivatives of a graph.
 
     Attributes:
-        reasons: for each kind of derivative that an operation makes wrong, why, and the operation and its line: the
-            first that is met.
+        reasons: for each kind of derivative that an operation makes wrong, why, and the operation and its line: of what
+            is refused the first that is met, of what is warned of each, a line for each.
         unseen: the operations that were not looked into, each with its line, as the keys of a dictionary.
     """
 
@@ -71,6 +71,7 @@ class _Finder:
     def __init__(self) -> None:
         self.found = Gaps({}, {})
         self._callers: tuple[tf.Operation, ...] = ()
+        self._warned: set[str] = set()
 
     def collect(self, graph: tf.Graph, reached: set, outputs: Iterable[tf.Tensor]) -> None:
         """Add to `reached`, references of tensors, what is computed from them, and to `found` what is wrong there."""
@@ -86,11 +87,19 @@ class _Finder:
                 self.found.reasons.setdefault(Needs.GRADIENT, why)
             if op not in within or op.type in _ENDS or not any(depends):
                 continue
-            for needs, why in _wrong(Met(op, depends, reached, within)):
-                self.found.reasons.setdefault(needs, f"{why}. It is {_where(op, self._callers)}")
+            for row in _wrong(Met(op, depends, reached, within, bool(self._callers))):
+                self._add(row, f"{row.why}. It is {_where(op, self._callers)}")
             for tensor, moves in zip(op.outputs, self.follow(op, depends), strict=True):
                 if moves and not (tensor.dtype.is_integer or tensor.dtype.is_bool):
                     reached.add(tensor.ref())
+
+    def _add(self, row: Wrong, why: str) -> None:
+        needs, reasons = Needs[row.needs.upper()], self.found.reasons
+        if needs < Needs.SECOND_AT_ZERO:
+            reasons.setdefault(needs, why)
+        elif row.code not in self._warned:
+            self._warned.add(row.code)
+            reasons[needs] = f"{reasons[needs]}\nAnd {why}" if needs in reasons else why
 
     def run(self, graph: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
         reached = {tensor.ref() for tensor, moves in zip(graph.inputs, inputs, strict=True) if moves}
@@ -136,9 +145,9 @@ def _where(op: tf.Operation, callers: tuple[tf.Operation, ...]) -> str:
     return place(op)
 
 
-def _wrong(met: Met) -> Iterator[tuple[Needs, str]]:
-    """What is wrong with an operation some of whose inputs depend on the sources."""
+def _wrong(met: Met) -> Iterator[Wrong]:
+    """The rows that hold of an operation some of whose inputs depend on the sources."""
     for row in WRONG.get(met.op.type, ()):
         inputs = row.inputs or range(len(met.depends))
         if any(met.depends[i] for i in inputs if i < len(met.depends)) and RULES[row.rule](met):
-            yield Needs[row.needs.upper()], row.why
+            yield row

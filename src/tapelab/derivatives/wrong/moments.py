@@ -31,11 +31,11 @@ def differentiated(note: Callable[[str], None]) -> contextlib.AbstractContextMan
         note(_NOTE)
         return _moments(*args, **kwargs)
 
-    return process.all_replaced([(module, "moments", moments) for module in _modules()])
+    return process.all_replaced([(module, "moments", moments) for module in modules()])
 
 
 @functools.cache
-def _modules() -> list[ModuleType]:
+def modules() -> list[ModuleType]:
     """The modules in which ``moments`` is looked up, by `tf.nn.moments` and by its predecessor.
 
     Without TensorFlow's private module, `tf.nn` itself: then what has imported the function by name keeps the original,
