@@ -25,7 +25,6 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
-import random_truth
 from special_functions import COMPLEX_NUMBERS, LOGARITHMS, POWERS, PRODUCTS, WRITTEN_TWICE
 
 
@@ -458,24 +457,3 @@ SMOOTH_FACTORS = {
     "wide": [[1.0, 2.0, 0.3], [-0.5, -1.0, 0.8]],
     "full rank": [[1.0, 2.0], [-0.5, 0.3]],
 }
-
-
-@pytest.mark.thorough(keep=3, dear=1)
-@pytest.mark.parametrize("compile", ["eager", "graph"])
-@pytest.mark.parametrize("name", SMOOTH_FACTORS)
-def test_factors_of_a_matrix_whose_last_column_depends_on_the_others(name, compile):
-    """Q and R are smooth there, though TensorFlow's gradient divides by the last element of R, which is zero."""
-    x = np.array(SMOOTH_FACTORS[name])
-
-    def loss(matrices):
-        q, r = tf.linalg.qr(matrices)
-        return tf.reduce_sum(tf.sin(q), [-2, -1]) + tf.reduce_sum(tf.cos(r + 0.3), [-2, -1])
-
-    rows = random_truth.jacobian_and_hessian(
-        lambda rows: loss(tf.reshape(rows, [-1, *x.shape]))[:, None], x.reshape(1, -1)
-    )
-    first, second = (part.value[0, 0] for part in rows)
-    assert all(part.exists.all() for part in rows)
-    options = {"compile": compile}
-    np.testing.assert_allclose(value_and_gradient(loss, **options)(x)[1].numpy().ravel(), first, atol=1e-7)
-    np.testing.assert_allclose(hessian(loss, **options)(x).numpy().reshape(second.shape), second, atol=1e-5)
