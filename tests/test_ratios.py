@@ -52,7 +52,7 @@ def test_faster_is_to_the_right_and_a_loss_has_a_mark_like_a_win():
 def test_every_figure_of_the_page_is_in_its_picture():
     works = ratios.rows(PAGE)
     picture = ratios.figure(works)
-    assert len(works) > 20
+    assert len(works) > 15
     for row in works:
         for peer, ratio in row.ratios.items():
             point = f"{peer}, {row.work}: {ratio:g}".replace("'", "&#39;")

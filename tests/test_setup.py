@@ -206,7 +206,6 @@ def test_help_names_every_target():
         "seeds",
         "mutants",
         "audit",
-        "programs",
         "bench",
         "links",
         "lock",
