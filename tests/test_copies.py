@@ -1,6 +1,5 @@
 """The learner's copies: what they are, and that nothing which a learner has written is ever lost."""
 
-import json
 import os
 import re
 import shutil
@@ -235,24 +234,6 @@ def test_the_command_opens_copies_unless_an_author_asks(
     assert nbformat.read(tmp_path / folder / "00_one.ipynb", as_version=4).cells[1].outputs == (
         [{"output_type": "stream", "name": "stdout", "text": "0\n"}] if folder == "notebooks" else []
     )
-
-
-def test_the_list_of_files_is_wide_until_the_user_changes_it(small, tmp_path, monkeypatch, executed):
-    monkeypatch.chdir(tmp_path)
-    CliRunner().invoke(main, ["lab"])
-    (layout,) = (tmp_path / "data" / "workspaces").iterdir()
-    sizes = json.loads(layout.read_text())["data"]["layout-restorer:data"]["relativeSizes"]
-    assert 1300 * sizes[0] > 360  # which holds the longest name on a small screen
-    layout.write_text("{}")
-    CliRunner().invoke(main, ["lab"])
-    assert layout.read_text() == "{}"
-
-
-def test_jupyterlab_starts_where_no_layout_can_be_kept(small, tmp_path, monkeypatch, executed):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").write_text("a file where the folder should be")
-    assert CliRunner().invoke(main, ["lab"]).exit_code == 0
-    assert not any("workspaces" in option for option in executed[0])
 
 
 @pytest.mark.parametrize(

@@ -447,13 +447,3 @@ def test_determinants_of_singular_matrices(n, lost):
     ):
         right = derivative(determinant_by_permutations)
         np.testing.assert_allclose(derivative(tf.linalg.det), right, rtol=1e-9, atol=1e-9)
-
-
-SMOOTH_FACTORS = {
-    "one element": [[0.0]],
-    "square": [[1.0, 2.0], [-0.5, -1.0]],
-    "square, a column of zeros": [[1.0, 0.0], [-0.5, 0.0]],
-    "three rows": [[1.0, 2.0, 3.0], [0.5, -1.0, -0.5], [0.2, 0.7, 0.9]],
-    "wide": [[1.0, 2.0, 0.3], [-0.5, -1.0, 0.8]],
-    "full rank": [[1.0, 2.0], [-0.5, 0.3]],
-}

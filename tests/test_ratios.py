@@ -22,13 +22,6 @@ def test_a_table_is_read():
     ]
 
 
-def test_a_page_without_the_table_or_with_a_strange_peer_is_refused():
-    with pytest.raises(ValueError, match="no table that begins with"):
-        ratios.rows("| work | something else |\n|---|---|\n| a | b |\n")
-    with pytest.raises(ValueError, match="'MLX'"):
-        ratios.rows(TABLE.replace("JAX", "MLX"))
-
-
 def places(picture):
     """Where the points of a picture stand, left to right: from their titles."""
     found = re.findall(r'translate\(([\d.]+) [\d.]+\)"[^>]*><title>(.*?)</title>', picture)

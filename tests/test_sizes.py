@@ -1,7 +1,7 @@
 """How large each room may be, in code lines: a room that grows says so here, where somebody decides that it may.
 
-No blank lines, comments and docstrings count; of TOML all lines do. Where a room is above its goal, its bound is what it
-was when the bound was last lowered, and the goal stands beside it.
+No blank lines, comments and docstrings count; of TOML all lines do. Where a room is above its goal, its bound is what
+it was when the bound was last lowered, and the goal stands beside it.
 """
 
 import ast
@@ -40,7 +40,7 @@ def lines(path):
         return len(text.splitlines())
     silent, used = set(), set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             silent |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in SILENT:
