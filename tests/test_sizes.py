@@ -27,7 +27,7 @@ ROOMS = {
     "tables of the package": (2_726, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
     "tests": (21_357, ["tests/**/*.py"]),  # goal 13,500
     "tables of tests": (9_151, ["tests/**/*.toml"]),  # goal 6,500
-    "bench": (730, ["ci/bench/*.py"]),  # goal 700
+    "bench": (700, ["ci/bench/*.py"]),
     "audit": (900, ["ci/derivative_audit/*.py"]),
     "ci": (2_200, ["ci/**/*.py"]),
 }

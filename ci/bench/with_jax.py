@@ -1,5 +1,6 @@
 """The work in JAX, jitted. Each function gives the recipes of a kind."""
 
+from functools import partial
 from importlib import metadata
 
 import jax
@@ -130,18 +131,15 @@ def clipped(work, model=network):
     return one(lambda p, x, y: [part.sum(0) for part in every(p, x, y)], parameters, x, jnp.asarray(labels(work)))
 
 
-RECIPES = {
-    "hessian": hessian,
-    "gradient": lambda work: one(jax.grad(squared), *arrays(work)),
-    "hvp": hvp,
-    "jacobian": jacobian,
-    "batch_jacobian": batch_jacobian,
-    "per_example": per_example,
-    "per_example_cnn": lambda work: per_example(work, cross_entropy),
-    "laplacian": laplacian,
-    "tiny": lambda work: one(jax.grad(lambda x: jnp.sum(jnp.sin(x))), jnp.asarray([0.5, 1.5], "float32")),
-    "ggn_product": lambda work: over_data(work, ggn),
-    "hessian_product": lambda work: over_data(work, whole_hessian),
-    "clipped": clipped,
-    "clipped_cnn": lambda work: clipped(work, convolutional),
-}
+def gradient(work):
+    return one(jax.grad(squared), *arrays(work))
+
+
+def tiny(work):
+    return one(jax.grad(lambda x: jnp.sum(jnp.sin(x))), jnp.asarray([0.5, 1.5], "float32"))
+
+
+per_example_cnn = partial(per_example, loss=cross_entropy)
+ggn_product = partial(over_data, product=ggn)
+hessian_product = partial(over_data, product=whole_hessian)
+clipped_cnn = partial(clipped, model=convolutional)

@@ -1,17 +1,8 @@
 """The work in TensorFlow: the plain recipes of its guide, and tapelab. Each function gives the recipes of a kind."""
 
-from tapelab.derivatives import (
-    CurvatureOperator,
-    batch_jacobian,
-    clipped_gradient,
-    hessian,
-    hvp,
-    jacobian,
-    laplacian,
-    pack,
-    per_example_gradients,
-    value_and_gradient,
-)
+from functools import partial
+
+from tapelab import derivatives
 from tapelab.runtime import tf
 
 import numpy as np
@@ -77,7 +68,7 @@ def taped(f, x, derivative):
     return getattr(tape, derivative)(y, x)
 
 
-def hessian_(work):
+def hessian(work):
     variables, data, loss = problem(work)
 
     def guide():
@@ -91,17 +82,17 @@ def hessian_(work):
             rows.append(tf.concat([tf.reshape(block, [gradient.shape[0], -1]) for block in blocks], 1))
         return tf.concat(rows, 0)
 
-    ours, chunks = (hessian(loss, wrt=variables, packed=True, chunk_size=size) for size in (None, CHUNK))
+    ours, chunks = (derivatives.hessian(loss, wrt=variables, packed=True, chunk_size=size) for size in (None, CHUNK))
     return {"guide": guide, "tapelab": lambda: ours(*data), "tapelab chunks": lambda: chunks(*data)}
 
 
 def gradient(work):
     variables, data, loss = problem(work)
-    ours = value_and_gradient(loss, wrt=variables)
+    ours = derivatives.value_and_gradient(loss, wrt=variables)
     return {"guide": lambda: taped(lambda _: loss(*data), variables, "gradient"), "tapelab": lambda: ours(*data)[1]}
 
 
-def hvp_(work):
+def hvp(work):
     variables, data, loss = problem(work)
     vector = [tf.constant(part) for part in direction(work)]
 
@@ -110,19 +101,19 @@ def hvp_(work):
             gradients = taped(lambda _: loss(*data), variables, "gradient")
         return outer.gradient(gradients, variables, output_gradients=vector)
 
-    ours = hvp(loss, wrt=variables)
+    ours = derivatives.hvp(loss, wrt=variables)
     return {"guide": guide, "tapelab": lambda: ours(*data, vector=vector)}
 
 
-def jacobian_(work):
+def jacobian(work):
     f, x = function(work)
-    ours = jacobian(lambda x: f(x[tf.newaxis])[0])
+    ours = derivatives.jacobian(lambda x: f(x[tf.newaxis])[0])
     return {"guide": lambda: taped(lambda x: f(x[tf.newaxis])[0], x[0], "jacobian"), "tapelab": lambda: ours(x[0])}
 
 
-def batch_jacobian_(work):
+def batch_jacobian(work):
     f, x = function(work)
-    ours = batch_jacobian(f)
+    ours = derivatives.batch_jacobian(f)
     return {"guide": lambda: taped(f, x, "batch_jacobian"), "tapelab": lambda: ours(x)}
 
 
@@ -134,11 +125,11 @@ def per_example(work, loss=squared):
             losses = tf.stack([mean(x[i : i + 1], y[i : i + 1]) for i in range(work.batch)])
         return tape.jacobian(losses, variables)
 
-    ours = per_example_gradients(mean, wrt=variables)
+    ours = derivatives.per_example_gradients(mean, wrt=variables)
     return {"guide": guide, "tapelab": lambda: ours(x, y)}
 
 
-def laplacian_(work):
+def laplacian(work):
     f, x = function(work)
 
     @tf.function
@@ -148,21 +139,21 @@ def laplacian_(work):
             slopes = taped(f, x, "gradient")
         return tf.linalg.trace(tape.batch_jacobian(slopes, x))[:, tf.newaxis]
 
-    ours, chunks = laplacian(f), laplacian(f, batch_chunk_size=CHUNK // 4)
+    ours, chunks = derivatives.laplacian(f), derivatives.laplacian(f, batch_chunk_size=CHUNK // 4)
     return {"guide": lambda: guide(x), "tapelab": lambda: ours(x), "tapelab chunks": lambda: chunks(x)}
 
 
 def tiny(work):
     x = tf.constant([0.5, 1.5])
-    ours = value_and_gradient(f := lambda x: tf.reduce_sum(tf.sin(x)))
+    ours = derivatives.value_and_gradient(f := lambda x: tf.reduce_sum(tf.sin(x)))
     return {"guide": lambda: taped(f, x, "gradient"), "tapelab": lambda: ours(x)[1]}
 
 
 def product(work, kind):
     """A product with a curvature matrix, and the loss's gradient: over all of the data."""
     variables, (x, _), _ = problem(work)
-    y, vector = tf.constant(labels(work)), pack([tf.constant(part) for part in direction(work)])
-    matrix = CurvatureOperator(
+    y, vector = tf.constant(labels(work)), derivatives.pack([tf.constant(part) for part in direction(work)])
+    matrix = derivatives.CurvatureOperator(
         lambda x: network(variables, x),
         lambda y, logits: tf.reduce_mean(losses_of_classes(y, logits)),
         wrt=variables,
@@ -170,7 +161,9 @@ def product(work, kind):
         batch_size=DATA_BATCH,
         kind=kind,
     )
-    each = value_and_gradient(lambda x, y: tf.reduce_mean(losses_of_classes(y, network(variables, x))), wrt=variables)
+    each = derivatives.value_and_gradient(
+        lambda x, y: tf.reduce_mean(losses_of_classes(y, network(variables, x))), wrt=variables
+    )
     batches = cut(x, y)
 
     def gradient():
@@ -186,24 +179,16 @@ def product(work, kind):
 def clipped(work, model=network):
     variables, (x, _), _ = problem(work)
     y = tf.constant(labels(work))
-    ours = clipped_gradient(lambda x, y: losses_of_classes(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM)
-    mean = value_and_gradient(lambda x, y: tf.reduce_mean(losses_of_classes(y, model(variables, x))), wrt=variables)
+    ours = derivatives.clipped_gradient(
+        lambda x, y: losses_of_classes(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM
+    )
+    mean = derivatives.value_and_gradient(
+        lambda x, y: tf.reduce_mean(losses_of_classes(y, model(variables, x))), wrt=variables
+    )
     return {"tapelab": lambda: ours(x, y)[0], "gradient": lambda: mean(x, y)[1]}
 
 
-RECIPES = {
-    "hessian": hessian_,
-    "gradient": gradient,
-    "hvp": hvp_,
-    "jacobian": jacobian_,
-    "batch_jacobian": batch_jacobian_,
-    "per_example": per_example,
-    "per_example_cnn": lambda work: per_example(work, cross_entropy),
-    "laplacian": laplacian_,
-    "tiny": tiny,
-    "ggn_product": lambda work: product(work, "ggn"),
-    "hessian_product": lambda work: product(work, "hessian"),
-    "spectrum": lambda work: product(work, "hessian"),
-    "clipped": clipped,
-    "clipped_cnn": lambda work: clipped(work, convolutional),
-}
+per_example_cnn = partial(per_example, loss=cross_entropy)
+ggn_product = partial(product, kind="ggn")
+hessian_product = spectrum = partial(product, kind="hessian")
+clipped_cnn = partial(clipped, model=convolutional)

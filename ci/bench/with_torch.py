@@ -1,11 +1,13 @@
 """The work in PyTorch: `torch.func`, as it is and compiled; curvlinops and Opacus."""
 
+from functools import partial
+
 import torch
 from curvlinops import GGNLinearOperator, HessianLinearOperator
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.func import grad, jacfwd, jacrev, jvp, vmap
 from works import MAX_NORM, batch, cut, direction, labels, weights
 
 
@@ -54,14 +56,14 @@ def both(f, *args):
     return {"torch": lambda: f(*args), "torch compiled": lambda: compiled(*args)}
 
 
-def hessian_(work):
+def hessian(work):
     parameters, x, y = tensors(work)
     shapes, sizes = zip(*[(part.shape, part.numel()) for part in parameters], strict=True)
 
     def loss(flat, x, y):
         return squared([p.reshape(s) for p, s in zip(flat.split(sizes), shapes, strict=True)], x, y)
 
-    return both(hessian(loss), torch.cat([part.reshape(-1) for part in parameters]), x, y)
+    return both(torch.func.hessian(loss), torch.cat([part.reshape(-1) for part in parameters]), x, y)
 
 
 def hvp(work):
@@ -91,7 +93,7 @@ def per_example(work, loss=squared):
 
 def laplacian(work):
     parameters, x, _ = tensors(work)
-    second = hessian(lambda x: network(parameters, x[None])[0, 0])
+    second = torch.func.hessian(lambda x: network(parameters, x[None])[0, 0])
     return both(vmap(lambda x: torch.trace(second(x))), x)
 
 
@@ -154,18 +156,15 @@ def clipped(work):
     return {"opacus": opacus}
 
 
-RECIPES = {
-    "hessian": hessian_,
-    "gradient": lambda work: both(grad(squared), *tensors(work)),
-    "hvp": hvp,
-    "jacobian": jacobian,
-    "batch_jacobian": batch_jacobian,
-    "per_example": per_example,
-    "per_example_cnn": lambda work: per_example(work, cross_entropy),
-    "laplacian": laplacian,
-    "tiny": lambda work: both(grad(lambda x: torch.sin(x).sum()), torch.tensor([0.5, 1.5])),
-    "ggn_product": lambda work: product(work, GGNLinearOperator),
-    "hessian_product": lambda work: product(work, HessianLinearOperator),
-    "clipped": clipped,
-    "clipped_cnn": clipped,
-}
+def gradient(work):
+    return both(grad(squared), *tensors(work))
+
+
+def tiny(work):
+    return both(grad(lambda x: torch.sin(x).sum()), torch.tensor([0.5, 1.5]))
+
+
+per_example_cnn = partial(per_example, loss=cross_entropy)
+ggn_product = partial(product, operator=GGNLinearOperator)
+hessian_product = partial(product, operator=HessianLinearOperator)
+clipped_cnn = clipped

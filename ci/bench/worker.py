@@ -66,7 +66,7 @@ def main():
     work = next(each for each in works.WORKS if each.name == work)
     try:
         framework = importlib.import_module(f"with_{name}")
-        run, result, told = first_call(framework, framework.RECIPES[work.kind], recipe, work)
+        run, result, told = first_call(framework, getattr(framework, work.kind), recipe, work)
         np.savez(file, *framework.to_numpy(result))
         told["version"] = framework.version()
     except Exception as error:  # a recipe that this machine cannot run is left out, and said to be
