@@ -5,6 +5,7 @@ it was when the bound was last lowered, and the goal stands beside it.
 """
 
 import ast
+import functools
 import io
 import tokenize
 from pathlib import Path
@@ -33,6 +34,7 @@ ROOMS = {
 }
 
 
+@functools.cache
 def lines(path):
     """The code lines of a file."""
     text = path.read_text(encoding="utf-8")
