@@ -25,7 +25,7 @@ from tapelab.process.session import alternatives
 import nbformat
 
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
-AUDIT = "ci/derivative_audit"  # whose pages are generated there
+AUDIT = "ci/derivative_audit/RESULTS.md"  # a page that is generated there
 COPIES = "copies"  # the learner's copies, to download
 MOVED = "moved"  # what stands at the addresses that notebooks had; Sphinx copies it as it is
 _TITLE = re.compile(r"# @title (.+)\n?")
@@ -130,23 +130,12 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
             page.write_text(rendered("moved.html", notebook=notebook), encoding="utf-8")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
-    _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
+    (target / "audit").mkdir()
+    shutil.copyfile(catalogue.folder.resolve().parent / AUDIT, target / "audit" / "RESULTS.md")
     index, packages = target / "index.md", [f"tapelab.{name} <api/{name}>" for name in _API]
     pages = [(part, [f"{n.number} {n.title} <notebooks/{n.name}>" for n in group]) for part, group in catalogue.parts()]
     contents = rendered("contents.md", parts=pages, packages=packages)
     index.write_text(index.read_text(encoding="utf-8") + f"{contents}\n", encoding="utf-8")
-
-
-def _copy_audit(folder: Path, target: Path) -> None:
-    """Copy the audit's pages; the list of faults becomes the way to the page of each."""
-    for page in folder.rglob("*.md"):
-        copy = target / page.relative_to(folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(page, copy)
-    faults = target / "upstream" / "README.md"
-    names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
-    contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
-    faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:
