@@ -147,7 +147,7 @@ def test_below_a_figure_its_numbers_are_folded(site):
 def test_what_is_folded_stays_folded_under_its_name(site, pages):
     for notebook in CATALOGUE.notebooks:
         nb = nbformat.read(CATALOGUE.ipynb(notebook), as_version=4)
-        folded = [cell for cell in nb.cells if "hide-input" in cell.metadata.get("tags", [])]
+        folded = [cell for cell in nb.cells if "jupyter" in cell.metadata]
         name = f"notebooks/{notebook.name}.html"
         hidden = [fold for fold in pages[name].folds if "hide" in (fold.get("class") or "")]
         assert len(hidden) == len(folded)

@@ -122,6 +122,8 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
     for notebook in catalogue.notebooks:
         nb = for_learners(read_notebook(catalogue.ipynb(notebook)), home)
         for cell in nb.cells:
+            if "jupyter" in cell.metadata:
+                cell.metadata["cellView"] = "form"  # Colab's fold
             if cell.cell_type == "markdown":
                 cell.source = _LINK.sub(lambda found: f"]({addresses.get(found[1], found[1])}", cell.source)
         copies[f"{notebook.name}.ipynb"] = _bytes(nb)

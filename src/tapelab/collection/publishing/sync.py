@@ -4,7 +4,8 @@ into notebooks, and the notebooks' outputs.
 The py:percent text is the source. A cell tagged ``badges`` or ``catalogue`` is generated as a whole; a cell tagged
 ``setup`` begins with a generated bootstrap, and the notebook's own imports follow it. A cell that ends with an
 exercise's check is that exercise's starter, below a heading with its title and minutes. What is not the lesson (set-up,
-parameters, checks, the drawing of figures) is folded in the notebook: JupyterLab, Colab and myst-nb each have a mark.
+parameters, checks, the drawing of figures) is folded. A notebook is its text and outputs, and nothing else: so plain
+jupytext, which others call, leaves it as it is.
 """
 
 import base64
@@ -13,7 +14,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -33,18 +34,19 @@ from nbclient import NotebookClient
 from rich.console import Console
 from rich.progress import track
 
-# Every twin's header. The alternative text is in the text once, as "alt"; myst-nb's key is derived from it.
+KEPT = ("tags", "alt", "jupyter", "lines_to_next_cell")  # of a cell; the last is jupytext's own, whatever the filter
+# Every twin's header. Jupytext drops what its filter does not name; JupyterLab marks a notebook as changed that names
+# its kernel otherwise than the kernel does.
 HEADER = {
     "jupytext": {
         "formats": "ipynb,py:percent",
         "notebook_metadata_filter": "kernelspec,jupytext,-jupytext.text_representation.jupytext_version",
-        "cell_metadata_filter": "tags,alt,-all",
+        "cell_metadata_filter": "tags,alt,jupyter,-all",
     },
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
 
 COVER = "cover.png"
-HIDDEN = "hide-input"  # the tag by which myst-nb folds a cell
 
 _CHECK = re.compile(r"^exercises\.(\w+)\.check\(.*\)\s*\Z", re.MULTILINE)  # a cell's last line
 _EXERCISE = re.compile(r"^### Exercise: .*$", re.MULTILINE)
@@ -152,8 +154,11 @@ def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
     _fill_exercises(nb, notebook)
     for cell in nb.cells:
         tags = cell.metadata.get("tags", [])
-        if HIDDEN in tags:  # the notebook was saved with its twin, in JupyterLab
-            tags.remove(HIDDEN)
+        cell.metadata.pop("jupyter", None)
+        if times.FOLDED & {*tags}:
+            cell.metadata["jupyter"] = {"source_hidden": True}
+        # In the order in which a save in JupyterLab writes them.
+        cell.metadata = nbformat.from_dict(dict(sorted(cell.metadata.items())))
         if "badges" in tags:
             cell.source = badges(catalogue, notebook, times.of(nb))
         elif "catalogue" in tags:
@@ -188,32 +193,16 @@ def _fill_exercises(nb: nbformat.NotebookNode, notebook: Notebook) -> None:
 
 
 def notebook_from_text(text: str, old: nbformat.NotebookNode | None = None) -> nbformat.NotebookNode:
-    """The notebook that a py:percent text describes, with the outputs that an older version has for the same inputs.
-
-    Each figure's alternative text, which the text gives once as ``alt``, is also stored where myst-nb reads it. What is
-    not the lesson gets the marks by which JupyterLab, Colab and myst-nb fold a cell.
-    """
+    """The notebook that a py:percent text describes, with the outputs that an older version has for the same inputs."""
     nb = jupytext.reads(text, fmt="py:percent")
+    given = [{key: value for key, value in cell.metadata.items() if key in KEPT} for cell in nb.cells]
     if old is not None:
         nb = combine_inputs_with_outputs(nb, old, fmt="py:percent")
-    for cell in nb.cells:
-        given = {key: cell.metadata[key] for key in ("tags", "alt") if key in cell.metadata}
-        cell.metadata = nbformat.from_dict(given | _derived(given))
     nb.metadata["language_info"] = {"name": "python"}
     nb.nbformat, nb.nbformat_minor = 4, 5
     for number, cell in enumerate(nb.cells):
-        cell.id = f"cell-{number:02}"
+        cell.id, cell.metadata = f"cell-{number:02}", nbformat.from_dict(given[number])
     return nb
-
-
-def _derived(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from the metadata of a cell that its text gives."""
-    derived = {}
-    if "alt" in given:
-        derived["mystnb"] = {"image": {"alt": given["alt"]}}
-    if times.FOLDED & set(given.get("tags", [])):
-        derived |= {"tags": [*given["tags"], HIDDEN], "jupyter": {"source_hidden": True}, "cellView": "form"}
-    return derived
 
 
 def differences(catalogue: Catalogue, notebook: Notebook) -> list[str]:

@@ -180,6 +180,7 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
     """A notebook as a page of the site. The argument is changed."""
     home = copies.home_url(catalogue)
     for cell in nb.cells:
+        mystnb = cell.metadata["mystnb"] = {"image": {"alt": cell.metadata["alt"]}} if "alt" in cell.metadata else {}
         if "badges" in cell.metadata.get("tags", []):
             cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
         elif cell.cell_type == "markdown":
@@ -188,7 +189,8 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
         elif set(cell.metadata.get("tags", [])) & times.FOLDED:
             title = _TITLE.match(cell.source)
             cell.source = cell.source[title.end() :]
-            cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
+            cell.metadata.tags.append("hide-input")  # by which myst-nb folds
+            mystnb |= {"code_prompt_show": title[1], "code_prompt_hide": title[1]}
         elif _UNANSWERED.search(cell.source):
             cell.outputs = []
         if "outputs" in cell:
