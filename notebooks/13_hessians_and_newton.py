@@ -704,7 +704,7 @@ start = flatten(variables)
 _, model_g, model_H = model_derivatives(start)
 print("whole Hessian:", model_H.shape)
 
-# %% alt="Heat map. A symmetric 102 by 102 matrix divided by lines into four by four blocks for kernel 1, bias 1, kernel 2 and bias 2; the block of kernel 2 with itself shows diagonal stripes." jupyter={"source_hidden": true} tags=["cover", "figure"]
+# %% alt="Heat map. A symmetric 102 by 102 matrix divided by lines into four by four blocks for kernel 1, bias 1, kernel 2 and bias 2; the block of kernel 2 with itself shows diagonal stripes." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 edges = np.cumsum([0, *sizes])
 names = ["kernel 1", "bias 1", "kernel 2", "bias 2"]

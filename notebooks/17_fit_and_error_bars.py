@@ -560,7 +560,7 @@ exercises.inside.guess(...)  # "95 %", "85 %" or "50 %"
 coarse_d2 = squared_distances(coarse_fits, coarse_C)
 print(f"inside the 95 % ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
 
-# %% alt="Two scatter plots. Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis." jupyter={"source_hidden": true} tags=["cover", "figure"]
+# %% alt="Two scatter plots. Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the banana
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained")
 outside = coarse_d2 > limit

@@ -168,7 +168,7 @@ def without_factor(w, text):
 models = [new_model() for _ in range(4)]
 runs = {"1/√32": [train(with_factor, w, steps) for w in models], "1": [train(without_factor, w, steps) for w in models]}
 
-# %% alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, come down to zero, one of them late. Of four orange curves, without it, three stop at one or three letters and stay there." jupyter={"source_hidden": true} tags=["figure", "cover", "nbval-ignore-output"]
+# %% alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, come down to zero, one of them late. Of four orange curves, without it, three stop at one or three letters and stay there." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: letters that are not copied
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for (name, trained), colour, style in zip(runs.items(), (plots.BLUE, plots.ORANGE), ("-", "--"), strict=True):

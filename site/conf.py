@@ -2,7 +2,7 @@
 
 import json
 import re
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from sphinx import addnodes
 SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text("utf-8"))  # of the collection
 
 project = "tapelab"
-release = version("tapelab")
+release = metadata.version("tapelab")
 author = "The tapelab authors"
 copyright = "The tapelab authors"
 language = "en_GB"

@@ -87,6 +87,12 @@ def test_a_person_reads_what_the_text_says_and_what_was_found(run, person):
     ]
 
 
+def test_between_two_numbers_it_is_the_one_between_that_was_found(run, person):
+    assert run(CHECK + "x = 3\nassert 4 < x < 5")[1] == [
+        "✗ Your run has left the text. It says `4 < x < 5`. Yours: `3`."
+    ]
+
+
 def test_a_tensor_is_shown_as_its_number_and_code_as_code(run, person):
     _, shown = run(CHECK + "assert tf.constant(5.0) == 2.0")
     assert shown == ["✗ Your run has left the text. It says `tf.constant(5.0) == 2.0`. Yours: `5.0`."]

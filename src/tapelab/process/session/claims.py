@@ -61,7 +61,7 @@ class Cell:
         if isinstance(claim, ast.Assert):
             said = ast.unparse(claim.test)
             if isinstance(error, AssertionError):
-                found = _left_side(claim.test, frame)
+                found = _measured(claim.test, frame)
         text = " ".join(filter(None, [f"It says `{said}`.", found, *_outside()]))
         self.failures.append(text)
         if isinstance(error, AssertionError) and not session.attended():
@@ -158,12 +158,14 @@ def _outside() -> Iterator[str]:
                 yield f"{name} is {shell.user_ns[name]}; the text holds between {low:g} and {high:g}."
 
 
-def _left_side(test: ast.expr, frame: FrameType) -> str:
-    """The value of a comparison's left side, where it was made; nothing for what cannot be computed twice."""
+def _measured(test: ast.expr, frame: FrameType) -> str:
+    """The value of a comparison's first side that names something; nothing for what cannot be computed twice."""
     if not isinstance(test, ast.Compare):
         return ""
+    sides = [test.left, *test.comparators]
+    side = next((side for side in sides if any(isinstance(node, ast.Name) for node in ast.walk(side))), test.left)
     try:
-        code = compile(ast.fix_missing_locations(ast.Expression(test.left)), "<check>", "eval")
+        code = compile(ast.fix_missing_locations(ast.Expression(side)), "<check>", "eval")
         return f"Yours: `{_short(_plainly(eval(code, frame.f_globals, frame.f_locals)))}`."
     except Exception:  # a tape may be used up by now
         return ""
