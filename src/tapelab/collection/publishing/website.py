@@ -8,10 +8,12 @@ import importlib
 import json
 import re
 import shutil
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from copy import deepcopy
 from html import escape
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +24,7 @@ from tapelab.collection.templates import rendered
 from tapelab.process.session import alternatives
 
 import nbformat
+from PIL import Image
 
 AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
@@ -98,21 +101,17 @@ def _divide(page: Path) -> None:
     for number, lesson in lessons.items():
         text = re.sub(rf"\(#{number}-[^)]*\)", f"({page.stem}/{number}.md)", text.replace(lesson, ""))
         lesson = re.sub(r"\]\((?=\w+\.md)", "](/", lesson.removeprefix("##").replace("\n#### ", "\n## "))
-        (page.with_suffix("") / f"{number}.md").write_text(lesson, encoding="utf-8")
-    contents = "\n".join(["```{toctree}", ":hidden:", "", *(f"{page.stem}/{number}" for number in lessons), "```", ""])
-    page.write_text(f"{text.rstrip()}\n\n{contents}", encoding="utf-8")
+        (page.with_suffix("") / f"{number}.md").write_text(f"---\norphan: true\n---\n{lesson}", encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 def _copy_audit(folder: Path, target: Path) -> None:
-    """Copy the audit's pages; the list of faults becomes the way to the page of each."""
+    """Copy the audit's pages; to that of a fault its list alone leads."""
     for page in folder.rglob("*.md"):
         copy = target / page.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(page, copy)
-    faults = target / "upstream" / "README.md"
-    names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
-    contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
-    faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
+        orphan = "---\norphan: true\n---\n" if page.parent.name == "upstream" and page.stem != "README" else ""
+        copy.write_text(orphan + page.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:
@@ -162,13 +161,23 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
                 one = getattr(sheet, exercise[1])
                 shown.append(nbformat.v4.new_markdown_cell(rendered("exercise.md", one=one)))
         if "outputs" in cell:
-            cell.outputs = [each for output in cell.outputs for each in _with_numbers(output)]
+            cell.outputs = [each for output in cell.outputs for each in _with_numbers(_smaller(output))]
         for output in cell.get("outputs", []) if "alt" in cell.metadata else []:
             if "text/html" in output.get("data", {}):  # a moving picture, which carries its title alone
                 told = f'alt="{escape(cell.metadata["alt"])}"'
                 output.data["text/html"] = re.sub(r'\balt="[^"]*"', lambda _, told=told: told, output.data["text/html"])
     nb.cells = shown
     return nb
+
+
+def _smaller(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """An output, its figure without the transparency that it does not use. The argument is changed."""
+    if "image/png" in output.get("data", {}):
+        picture, file = Image.open(BytesIO(b64decode(output.data["image/png"]))), BytesIO()
+        if picture.mode == "RGBA" and picture.getextrema()[3] == (255, 255):
+            picture.convert("RGB").save(file, "PNG", optimize=True)
+            output.data["image/png"] = b64encode(file.getvalue()).decode()
+    return output
 
 
 def _with_numbers(output: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
