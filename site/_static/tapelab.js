@@ -1,5 +1,6 @@
 /* A search that finds no page with all of its words shows those with the most; what is folded is no excerpt. */
-if (typeof Search !== "undefined") {
+document.addEventListener("DOMContentLoaded", () => { // on the page of the search, before it begins
+  if (typeof Search === "undefined") return;
   const withAll = Search.performTermsSearch, plain = Search.htmlToText;
   Search.performTermsSearch = (words, excluded) => {
     const found = withAll(words, excluded);
@@ -18,7 +19,7 @@ if (typeof Search !== "undefined") {
     page.querySelectorAll("details.hide, .no-search, .about-the-page").forEach((part) => part.remove());
     return plain(page.documentElement.outerHTML, anchor);
   };
-}
+});
 /* What the theme leaves out for readers by keyboard and by ear. */
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".caption[role=heading]").forEach((caption) => caption.setAttribute("aria-level", "2"));

@@ -99,7 +99,9 @@ def _divide(page: Path) -> None:
     lessons = teachers.parts(text)
     page.with_suffix("").mkdir()
     for number, lesson in lessons.items():
-        text = re.sub(rf"\(#{number}-[^)]*\)", f"({page.stem}/{number}.md)", text.replace(lesson, ""))
+        title = re.sub(r"[#\[\]]|\(.*\)", "", lesson.partition("\n")[0]).strip()
+        text = text.replace(lesson, f"- [{title}]({page.stem}/{number}.md)\n")
+        text = re.sub(rf"\(#{number}-[^)]*\)", f"({page.stem}/{number}.md)", text)
         lesson = re.sub(r"\]\((?=\w+\.md)", "](/", lesson.removeprefix("##").replace("\n#### ", "\n## "))
         (page.with_suffix("") / f"{number}.md").write_text(f"---\norphan: true\n---\n{lesson}", encoding="utf-8")
     page.write_text(text, encoding="utf-8")
