@@ -189,13 +189,3 @@ def test_a_tag_that_is_not_the_version_is_not_released():
     done = subprocess.run(["bash", ROOT / "ci" / "release.sh", "v9.9.9"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the tag is v9.9.9, and pyproject.toml has version" in done.stderr
-
-
-def test_the_forms_for_issues_are_complete():
-    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
-    assert len(forms) == 4
-    for path in forms:
-        form = yaml.safe_load(path.read_text("utf-8"))
-        if path.name != "config.yml":
-            assert {"name", "description", "body"} <= form.keys()
-            assert all(question["attributes"]["label"] for question in form["body"])

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag
 
 from tapelab import explain
 from tapelab.collection import catalogue
-from tapelab.collection.publishing import copies, website
+from tapelab.collection.publishing import copies
 from tapelab.collection.publishing import pages as pages_
 from tapelab.exercises.sheets import recording_control
 from tapelab.graphs.operations import OPERATIONS
@@ -284,10 +284,5 @@ def test_every_page_is_on_the_way(site):
     assert {f"{name}.html" for name in written - {"index"}} <= set(index.links)
 
 
-def test_the_audit_s_pages_and_each_fault_are_on_the_way(site):
-    faults = {path.stem for path in (ROOT / website.AUDIT / "upstream").glob("*.md")} - {"README"}
-    index = _Page((site / "index.html").read_text("utf-8"))
-    assert {"audit/upstream/README.html", "audit/SPECIAL_POINTS.html", "audit/RESULTS.html"} <= set(index.links)
-    listed = _Page((site / "audit" / "upstream" / "README.html").read_text("utf-8"))
-    assert {f"{name}.html" for name in faults} <= set(listed.links)
-    assert len(faults) > 30
+def test_the_audit_s_page_is_on_the_way(site):
+    assert "audit/RESULTS.html" in _Page((site / "index.html").read_text("utf-8")).links

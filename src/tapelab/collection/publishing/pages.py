@@ -13,7 +13,6 @@ from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import teachers, times
 from tapelab.collection.publishing.copies import colab_url
 from tapelab.collection.templates import ENVIRONMENT, rendered
-from tapelab.derivatives.wrong import cure
 from tapelab.graphs.operations import FACTS, OPERATIONS, WRONG, known
 from tapelab.graphs.operations.operation import FAMILIES
 
@@ -57,8 +56,6 @@ def _rooms() -> Iterator[tuple[str, str]]:
 def _operations() -> list[tuple[str, list[tuple[str, ...]]]]:
     """What `tapelab.graphs` and `tapelab.derivatives` know of TensorFlow's operations, as rows for each family."""
     said = {kind: [row.why for row in rows] for kind, rows in WRONG.items()}
-    for kind, own in cure.GRADIENTS.items():
-        said.setdefault(kind, []).append((own.__doc__ or "").splitlines()[0])
     families = {}
     for kind in sorted(OPERATIONS.keys() | said):
         row = known(kind)

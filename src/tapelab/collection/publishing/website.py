@@ -26,7 +26,7 @@ from tapelab.process.session import alternatives
 import nbformat
 from PIL import Image
 
-AUDIT = "ci/derivative_audit"  # whose pages are generated there
+AUDIT = "ci/derivative_audit/RESULTS.md"  # a page that is generated there
 COPIES = "copies"  # the learner's copies, to download
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts")  # what a page loads; the package has five times as much
 _TITLE = re.compile(r"# @title (.+)\n?")
@@ -57,7 +57,7 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         for mark, figure in figures.items():
             text = text.replace(mark, figure)
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
-    for folder in ("notebooks", COPIES, "api"):
+    for folder in ("notebooks", COPIES, "api", "audit"):
         (target / folder).mkdir(parents=True)
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
@@ -65,7 +65,7 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
     for name, title in PACKAGES.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
-    _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
+    shutil.copyfile(catalogue.folder.resolve().parent / AUDIT, target / "audit" / "RESULTS.md")
     mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
     for part in MATHJAX:
         copy = shutil.copytree if (mathjax / part).is_dir() else shutil.copyfile
@@ -105,15 +105,6 @@ def _divide(page: Path) -> None:
         lesson = re.sub(r"\]\((?=\w+\.md)", "](/", lesson.removeprefix("##").replace("\n#### ", "\n## "))
         (page.with_suffix("") / f"{number}.md").write_text(f"---\norphan: true\n---\n{lesson}", encoding="utf-8")
     page.write_text(text, encoding="utf-8")
-
-
-def _copy_audit(folder: Path, target: Path) -> None:
-    """Copy the audit's pages; to that of a fault its list alone leads."""
-    for page in folder.rglob("*.md"):
-        copy = target / page.relative_to(folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        orphan = "---\norphan: true\n---\n" if page.parent.name == "upstream" and page.stem != "README" else ""
-        copy.write_text(orphan + page.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:
