@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -21,13 +21,15 @@
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/31_gradient_of_the_input.ipynb)
+#
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 19 to read, 20 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 epsilon = 0.1  # how far a pixel may move, of a range from 0 to 1: between 0.08 and 0.15
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -101,7 +103,7 @@ def loss_gradient(x, y):
 nudged = tf.clip_by_value(x + epsilon * tf.sign(loss_gradient(x, y)), 0.0, 1.0)
 print(f"right for {accuracy(nudged):.1%} of the nudged scenes")
 
-# %% tags=["figure"] alt="Images. Three scenes of 16 by 16 pixels above, the same three below with each pixel moved by a tenth of the range. A person reads the same digit in both rows; the network's answer, written above each, is right in the upper row and wrong in the lower one."
+# %% alt="Images. Three scenes of 16 by 16 pixels above, the same three below with each pixel moved by a tenth of the range. A person reads the same digit in both rows; the network's answer, written above each, is right in the upper row and wrong in the lower one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three scenes, before and after
 before, after = (model.predict(z, verbose=0).argmax(1) for z in (x, nudged))
 shown = np.flatnonzero((before == y) & (after != y))[:3]
@@ -115,7 +117,7 @@ axes[0, 0].set_ylabel("as it was")
 axes[1, 0].set_ylabel("nudged")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert accuracy(x) > 0.93
 assert accuracy(nudged) < 0.65
@@ -157,7 +159,7 @@ by_coins = tf.abs(tf.reduce_sum(g * tf.reshape(coins, [-1, 256]), axis=1))
 ratio = np.median(by_sign) / np.median(by_coins)
 print(f"to first order, the gradient's signs change the loss {ratio:.0f} times as much as the coins")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.coins.reveal(round(100 * float(accuracy(with_coins))))
 assert accuracy(with_coins) > accuracy(x) - 0.08
@@ -188,7 +190,7 @@ for name, right in (
 ):
     print(f"{name:20} {right:.1%}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert accuracy(stepped) < accuracy(nudged)
 assert always.mean() > accuracy(nudged) + 0.15
@@ -251,7 +253,7 @@ grades = {"the picture itself": share(x), "gradient": share(saliency)}
 for name, grade in grades.items():
     print(f"{name:22} {grade:.2f}")
 
-# %% tags=["figure"] alt="Images. Three scenes with the digit's quarter framed, and below each its saliency map. The maps are brighter inside the frame, speckled, and do not show the shape of the digit."
+# %% alt="Images. Three scenes with the digit's quarter framed, and below each its saliency map. The maps are brighter inside the frame, speckled, and do not show the shape of the digit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three scenes and their saliency
 CORNERS = [(-0.5, -0.5), (7.5, -0.5), (-0.5, 7.5), (7.5, 7.5)]
 
@@ -271,7 +273,7 @@ axes[0, 0].set_ylabel("scene")
 axes[1, 0].set_ylabel("size of the gradient")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.2 < grades["the picture itself"] < 0.3
 assert 0.5 < grades["gradient"] < 0.85
@@ -297,7 +299,7 @@ squared = {
 print(f"one gradient: {grades['gradient']:.2f}, the mean of 25 with noise: {grades['mean of 25']:.2f}")
 print(f"squared, one: {squared['gradient']:.2f}, the mean of 25 with noise: {squared['mean of 25 squares']:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert abs(grades["mean of 25"] - grades["gradient"]) < 0.06
 assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
@@ -340,7 +342,7 @@ for steps in (5, 20, 100):
 grades["integrated gradients"] = share(attributions)
 print(f"share in the right quarter: {grades['integrated gradients']:.2f}, of the gradient {grades['gradient']:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert gaps[100] < gaps[20] < gaps[5]
 assert gaps[100] < 0.005
@@ -369,7 +371,7 @@ for name, each in (("black", attributions), ("white", of_white)):
     on_black[name] = float(tf.reduce_sum(tf.where(x == 0, size, 0.0)) / tf.reduce_sum(size))
     print(f"{name} baseline: {on_black[name]:.0%} on black pixels, share in the right quarter {share(each):.2f}")
 
-# %% tags=["figure"] alt="Images. One scene and two maps of its attributions, blue for negative, red for positive. With a black baseline only pixels that have ink are coloured, most of them in the framed quarter; with a white baseline the black pixels are coloured, in the other quarters too."
+# %% alt="Images. One scene and two maps of its attributions, blue for negative, red for positive. With a black baseline only pixels that have ink are coloured, most of them in the framed quarter; with a white baseline the black pixels are coloured, in the other quarters too." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one scene, two baselines
 i = shown[0]
 _, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
@@ -383,7 +385,7 @@ for ax in axes:
     frame(ax, i)
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.black_pixels.reveal(
     min(
@@ -461,7 +463,7 @@ grades["covered patch by patch"] = share(falls)
 for name, grade in grades.items():
     print(f"{name:26} {grade:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.GradientTape() as twice:
     apart = features_of(x[:2])
@@ -527,7 +529,7 @@ for name, maps in drawn["trained"].items():
     alike[name] = np.median([scipy.stats.spearmanr(a.ravel(), b.ravel())[0] for a, b in pairs])
     print(f"{name:22} {alike[name]:.2f}")
 
-# %% tags=["figure"] alt="Images. A scene, and beside it two maps of integrated gradients, of the trained and of the untrained network. Both show the shapes of the ink in the scene, and look much alike."
+# %% alt="Images. A scene, and beside it two maps of integrated gradients, of the trained and of the untrained network. Both show the shapes of the ink in the scene, and look much alike." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the maps of a trained and of an untrained network
 _, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
 axes[0].imshow(x[0, :, :, 0], cmap="gray_r")
@@ -539,7 +541,7 @@ for ax in axes:
     frame(ax, 0)
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.untrained.reveal(
     min(
@@ -598,7 +600,7 @@ print(
     f"largest gradient {np.abs(by_differences).max():.1f}; nine of ten pixels differ by less than {np.percentile(gap, 90):.0e}"
 )
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(plain(picture), model(x[i : i + 1])[0], atol=1e-3)
 assert np.percentile(gap, 90) < 1e-4 * np.abs(by_differences).max()

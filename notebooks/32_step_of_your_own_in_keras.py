@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -22,18 +22,19 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/32_step_of_your_own_in_keras.ipynb)
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 nines = 12  # images of a nine that are left in the training data: between 8 and 16
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
-import contextlib
 import importlib.util
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import contextlib
 
 from tapelab import data, plots, runtime
 from tapelab.exercises.sheets import step_of_your_own_in_keras as exercises
@@ -104,7 +105,7 @@ for name, kind in (("Keras' own step", keras.Model), ("Careless", Careless)):
         found[name, weighted is not None] = model = trained(kind, weighted)
         print(f"{name:16} class_weight {'yes' if weighted else 'no ':3}  nines found: {recall(model):.2f}")
 
-# %% tags=["figure"] alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nearly nothing to most of them; with the careless step both bars are the same, and low."
+# %% jupyter={"source_hidden": true} tags=["figure"] alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nearly nothing to most of them; with the careless step both bars are the same, and low."
 # @title Draw: what class weights do in two steps
 _, ax = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for shift, weighted, colour in ((-0.2, False, plots.GREY), (0.2, True, plots.BLUE)):
@@ -115,7 +116,7 @@ ax.set_title("A step that throws the weights away")
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 
 
@@ -181,7 +182,7 @@ found["Careful", True] = trained(Careful, weights_of_classes)
 apart = np.abs(flat(found["Careful", True]) - flat(found["Keras' own step", True])).max()
 print(f"largest difference of a weight: {apart:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.eight_epochs.reveal("equal to the last bit" if apart == 0 else "equal to about six digits")
 assert apart < 1e-5
@@ -261,7 +262,7 @@ whole_bn = gradient(normalised, x[:96], y[:96], tf.reduce_mean)
 parts_bn = sum(gradient(normalised, x[i : i + 32], y[i : i + 32], tf.reduce_sum) for i in range(0, 96, 32)) / 96
 print(f"with BatchNormalization, three equal parts: {off(parts_bn, whole_bn):.0%} off")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.four_parts.reveal("by some tens of per cent" if off(of_means, whole) > 0.1 else "by a few per cent")
 assert 0.15 < off(of_means, whole) < 1.2
@@ -388,7 +389,7 @@ for name, dtype, scale in (
     cosine[name] = g @ exact / np.linalg.norm(g) / np.linalg.norm(exact)
     print(f"{name:16} {zero[name]:4.0%} of the entries are zero, cosine with float32's gradient {cosine[name]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.85
 assert max(half["Careful"], half["scaled, then clipped to 1 in the step"]) < 0.4
@@ -471,7 +472,7 @@ for kind in (Critic, Outside, NoPenalty):
     critics[kind.__name__] = critic, float(np.mean(critic(real)) - np.mean(critic(made)))
     print(f"{kind.__name__:10} difference of the means {critics[kind.__name__][1]:6.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert abs(critics["Critic"][1] - 3.45) < 0.25
 assert critics["NoPenalty"][1] > 10
@@ -522,7 +523,7 @@ for loss_of in (mean_of_its_own, share_of_the_batch):
     gradients[loss_of.__name__] = float(strategy.experimental_local_results(summed_gradient(loss_of))[0])
     print(f"{loss_of.__name__:18} {gradients[loss_of.__name__]}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert gradients == {"mean_of_its_own": 9.0, "share_of_the_batch": 4.5}
 assert strategy.num_replicas_in_sync == 2
@@ -554,7 +555,7 @@ by_hand = some.T @ (weight[:, None] * (probability - np.eye(10)[labels])) / 50 +
 apart = np.abs(line.get_weights()[0] - (kernel - 0.5 * by_hand)).max()
 print(f"the step and the formula differ by {apart:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert apart < 1e-5
 assert np.abs(0.5 * by_hand).max() > 100 * apart
