@@ -421,7 +421,7 @@ class Transform:
         certificate: Certificate,
         quiet: bool = False,
     ) -> tuple[Entry, list[tf.Tensor]]:
-        """Make the entry that computes in the slower way, and say so, but where a try at the first call was for nothing."""
+        """Make the entry that computes in the slower way, and say so; not where a first try was for nothing."""
         if not quiet:
             self._tell(f"is computed a slower way, since {certificate.what}", FallbackWarning)
         entry, outputs = self._entry(key, named, signature, tensors, certificate.plain)
