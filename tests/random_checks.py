@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tapelab import derivatives as package
+from tapelab.derivatives.transform import Transform
 from tapelab.runtime import tf
 
 import numpy as np
 import random_truth
 from random_programs import Program
-from tapelab.derivatives.machinery.transform import Transform
 
 SMALLEST_NORM = 1e-153  # the square of what is smaller is out of range
 
