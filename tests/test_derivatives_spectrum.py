@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tapelab.derivatives.curvature.spectrum import Run, Spectrum, lanczos
+from tapelab.derivatives.curvature import Run, Spectrum, lanczos
 
 RNG = np.random.default_rng(0)
 
