@@ -216,6 +216,7 @@ def _transform(
 
 class _GaussNewton(SecondOrderProduct):
     mode = "forward and reverse"
+    value_structure = LEAF  # the loss
 
     def __init__(self, name: str, packed: bool):
         super().__init__(packed)
