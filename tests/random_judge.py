@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tapelab import derivatives
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import random_truth
 from hypothesis import strategies as st
@@ -169,8 +170,8 @@ def _compared(task, case, comparisons, warned):
                 return f"{number} where a step has no derivative"
             if any(overflows(task.program, case.x[row]) or is_out_of_range(task.program, case.x[row]) for row in rows):
                 return f"{number} where what is huge or tiny leaves the range on the way"
-            if number == "NaN":
-                return "NaN, which says so itself"
+            if number == "NaN" and any(is_nan_in_tensorflow(task.program, case.x[row]) for row in rows):
+                return "NaN, as TensorFlow's"
             if any("may be wrong at some points" in str(warning.message) for warning in warned):
                 return "a number that was warned of"
             raise Find(f"{found[place]:.6g}, right {right[place]:.6g} ± {error[place]:.1g} at {list(place)}: {task}")
@@ -192,6 +193,19 @@ def is_out_of_range(program: Program, row: np.ndarray) -> bool:
     """Whether a step gets a number whose square, divided by once more as second derivatives do, is out of range."""
     given = np.abs(np.concatenate([value.numpy().ravel() for value in program.every()(tf.constant(row[None]))[:-1]]))
     return bool(np.any((given > ROOMY) | ((given > 0) & (given < 1 / ROOMY))))
+
+
+def is_nan_in_tensorflow(program: Program, row: np.ndarray) -> bool:
+    """Whether the second derivatives are NaN or infinite by TensorFlow's tapes, of some sum of the program's results."""
+
+    def loss(x):
+        every = program.every()(x)[-1]
+        return tf.reduce_sum(every * tf.cos(tf.range(every.shape[1], dtype=every.dtype)))
+
+    try:
+        return not np.isfinite(by_tape.hessian(loss, row[None])).all()
+    except (LookupError, tf.errors.InvalidArgumentError):
+        return False
 
 
 def smooth(program: Program, row: np.ndarray, orders: int) -> bool:
