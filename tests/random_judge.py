@@ -196,7 +196,7 @@ def is_out_of_range(program: Program, row: np.ndarray) -> bool:
 
 
 def is_nan_in_tensorflow(program: Program, row: np.ndarray) -> bool:
-    """Whether the second derivatives are NaN or infinite by TensorFlow's tapes, of some sum of the program's results."""
+    """Whether second derivatives by TensorFlow's tapes are NaN or infinite, of a sum of the program's results."""
 
     def loss(x):
         every = program.every()(x)[-1]

@@ -430,22 +430,3 @@ def test_threads_that_compile_at_once_leave_nothing():
     expected = [(power, [[power * (power - 1.0), 0.0], [0.0, power * (power - 1.0)]]) for power in (2, 3, 4)]
     assert sorted(found) == expected
     assert (shared(), pfor._pfor_converter_registry) == (before, registry)
-
-
-def test_a_replacement_reaches_what_it_covers():
-    """Of two kinds of blocks around a call, both take part; one that is entered twice takes part once."""
-    module = types.SimpleNamespace(f=lambda x: [x])
-
-    def outer(x):
-        return ["outer", *process.original(module, "f")(x)]
-
-    def inner(x):
-        return ["inner", *process.underneath(module, "f", inner)(x)]
-
-    with process.replaced(module, "f", inner):
-        assert module.f(1) == ["inner", 1]
-    with process.replaced(module, "f", outer), process.replaced(module, "f", inner):
-        assert module.f(1) == ["inner", "outer", 1]
-        with process.replaced(module, "f", inner):
-            assert module.f(1) == ["inner", "outer", 1]
-    assert module.f(1) == [1]
