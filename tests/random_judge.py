@@ -168,8 +168,10 @@ def _compared(task, case, comparisons, warned):
             number = "a number" if np.isfinite(found[place]) else "NaN"
             if not all(smooth(task.program, case.x[row], 2) for row in rows):
                 return f"{number} where a step has no derivative"
-            if any(overflows(task.program, case.x[row]) or is_out_of_range(task.program, case.x[row]) for row in rows):
+            if any(overflows(task.program, case.x[row]) for row in rows):
                 return f"{number} where what is huge or tiny leaves the range on the way"
+            if number == "a number" and any(is_out_of_range(task.program, case.x[row]) for row in rows):
+                return "a number where what is huge or tiny leaves the range on the way"
             if number == "NaN" and any(is_nan_in_tensorflow(task.program, case.x[row]) for row in rows):
                 return "NaN, as TensorFlow's"
             if any("may be wrong at some points" in str(warning.message) for warning in warned):
