@@ -1,6 +1,5 @@
 """Derivatives that TensorFlow gets wrong without a word are refused, and what is right beside them is not."""
 
-import contextlib
 import re
 import warnings
 from functools import partial
@@ -481,20 +480,6 @@ def test_what_calls_python_is_said_in_the_plan():
     assert note in str(held.plan(X))
 
 
-def test_a_function_whose_body_is_not_found_is_said_in_the_plan(monkeypatch):
-    def not_found(graph, name):
-        raise LookupError(name)
-
-    squares = tf.function(lambda x: tf.reduce_sum(x**2))
-    loss = value_and_gradient(lambda x: squares(x), compile="graph")
-    assert loss.plan(X).notes == ()
-    monkeypatch.setattr("tapelab.graphs.flow.function_body", not_found)
-    (note,) = value_and_gradient(lambda x: squares(x), compile="graph").plan(X).notes
-    assert re.match(r"what \w*PartitionedCall at .*test_derivatives_gaps.py:\d+ calls was not looked into", note)
-    loop = value_and_gradient(lambda x: tf.reduce_sum(in_a_loop(x)), compile="graph")
-    assert line_of("return tf.while_loop(") in loop.plan(X).notes[0]  # no refusal: the fault in it is not seen
-
-
 def test_a_function_that_is_not_traced_is_said_in_the_plan():
     held = value_and_gradient(lambda x: tf.reduce_sum(x**2) * (1.0 if x.numpy().sum() > -99 else 2.0))
     with pytest.warns(FallbackWarning):
@@ -758,20 +743,6 @@ def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
     wanted[2, 1:] = weight
     np.testing.assert_allclose(transform(x)[:, 0, :, 0], wanted)
     assert "vectorised" in transform.plan(x).way
-
-
-@pytest.mark.dear
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
-    monkeypatch.setattr(
-        "tapelab.derivatives.machinery.vectorized.segment_gradients_by_segments", lambda: contextlib.nullcontext(False)
-    )
-    transform = jacobian(lambda x: tf.sparse.segment_sum(x, [0, 1], [0, 2], num_segments=5), mode="reverse")
-    x = np.arange(3.0)
-    np.testing.assert_allclose(transform(x), [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
-    plan = transform.plan(x)
-    assert "loop" in plan.way
-    assert any("sparse segments" in why for why in plan.given_up)
 
 
 @tf.custom_gradient

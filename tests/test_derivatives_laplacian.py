@@ -2,7 +2,7 @@
 
 import warnings
 
-from tapelab.derivatives import CoupledExamplesError, MemoryLimitError, hessian, laplacian
+from tapelab.derivatives import MemoryLimitError, hessian, laplacian
 from tapelab.runtime import tf
 
 import by_tape
@@ -87,19 +87,6 @@ def test_an_argument_of_several_structures_and_dtypes():
 def test_unbatched_all_elements_are_summed_over():
     close(laplacian(lambda x: tf.reduce_sum(x) ** 3, batched=False, compile="graph")(X), X.size * 6 * X.sum())
     close(laplacian(lambda x: tf.reduce_sum(x) ** 2 * tf.ones(3, x.dtype), batched=False)(X), np.full(3, 48.0))
-
-
-def test_coupled_examples_are_refused():
-    coupled = lambda x: tf.tanh(x - tf.reduce_mean(x, 0))  # noqa: E731
-    with pytest.raises(CoupledExamplesError, match=r"example 0 depends on other examples.*: 4 of 4\)"):
-        laplacian(coupled, compile="graph")(X)
-
-    @tf.function
-    def inside(x):
-        return laplacian(coupled)(x)
-
-    with pytest.raises(RuntimeError, match="not clear from the function's graph"):
-        inside(tf.constant(X))
 
 
 def test_a_training_step_of_a_residual():

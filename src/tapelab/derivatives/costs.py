@@ -5,6 +5,8 @@ a Xeon. Another machine may have others: `make bench ARGS=--constants` measures 
 another there (`ci/bench/constants.py`).
 """
 
+from tapelab.graphs.operations import of_family, operation
+
 # XLA is tried first where it is expected to win. It saves the start of each operation, and fuses what lies between
 # products; its own matrix products and convolutions are slower.
 
@@ -20,6 +22,14 @@ XLA_JACOBIAN = 1_000_000
 XLA_HESSIAN = 1000
 # Bytes of all rows of the largest tensor of a Laplacian.
 XLA_LAPLACIAN = 2**23
+
+# What XLA is known to compile as TensorFlow does: a program of other operations is left to a graph.
+COMPILED_WELL = (
+    of_family(operation.ELEMENTWISE, operation.MOVING, operation.PRODUCT, operation.SHAPE, operation.CALL)
+    | of_family(operation.REDUCING)
+    | {"BiasAddGrad", "Const", "Fill", "LogSoftmax", "NoOp", "OneHot", "Placeholder", "PlaceholderWithDefault", "Range"}
+    | {"Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
+)
 
 # How operations start through which XLA is slower than TensorFlow, in products of second derivatives with vectors: of
 # dense layers and normalisation a plain graph took 0.8 to 1.7 times XLA's time, of convolutions 0.6 to 0.7 times, of

@@ -9,11 +9,12 @@ original: a row of ``wrong.toml`` refuses its second derivatives.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from tapelab import process
-from tapelab.derivatives import private
 from tapelab.process.tensorflow import tf
 
 _NOTE = "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient"
@@ -30,7 +31,22 @@ def differentiated(note: Callable[[str], None]) -> contextlib.AbstractContextMan
         note(_NOTE)
         return _moments(*args, **kwargs)
 
-    return process.all_replaced([(module, "moments", moments) for module in private.modules_with_moments()])
+    return process.all_replaced([(module, "moments", moments) for module in modules()])
+
+
+@functools.cache
+def modules() -> list[ModuleType]:
+    """The modules in which ``moments`` is looked up, by `tf.nn.moments` and by its predecessor.
+
+    Without TensorFlow's private module, `tf.nn` itself: then what has imported the function by name keeps the original,
+    and its second derivatives are refused.
+    """
+    try:
+        from tensorflow.python.ops import nn_impl
+
+        return [module for module in (nn_impl, tf.compat.v1.nn) if hasattr(module, "moments")]
+    except ImportError:
+        return [tf.nn, tf.compat.v1.nn]
 
 
 def _moments(

@@ -7,7 +7,7 @@ runs.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tapelab.derivatives import private
+from tapelab.derivatives.wrong.moments import modules
 from tapelab.graphs.operations import known, with_fact
 from tapelab.graphs.operations.operation import MOVING
 from tapelab.graphs.program import function_body
@@ -288,7 +288,7 @@ def _cuts_off(met: Met) -> bool:
 
 def _stops_the_mean(met: Met) -> bool:
     """Whether it is SquaredDifference(x, StopGradient(Mean(x))) as `tf.nn.moments` has it, traced before."""
-    if not met.called and private.modules_with_moments():
+    if not met.called and modules():
         return False  # one of ours would have no StopGradient: it is the caller's own
     for x, other in (met.op.inputs, reversed(met.op.inputs)):
         stopped = other.op
