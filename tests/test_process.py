@@ -13,12 +13,11 @@ from pathlib import Path
 from tapelab import process
 from tapelab.derivatives import hessian
 from tapelab.exercises import deadline
-from tapelab.process import leases, stderr, symbols
+from tapelab.process import stderr, symbols
 
 import pytest
 import tensorflow as tf
 from process_texts import read_text
-from tapelab.derivatives.wrong.cure import Cure
 
 LOGGER = logging.getLogger("tensorflow")
 
@@ -263,27 +262,6 @@ def test_a_group_is_replaced_whole_or_not_at_all():
     with pytest.raises(KeyError, match="missing"):
         block.__enter__()
     assert owner == {"f": print, "g": len}
-
-
-def test_all_cures_are_taken_and_left_with_a_lock_for_each_group(monkeypatch):
-    """An eager call does it each time; a lock for each of 23 symbols was a third of a warm call."""
-    taken, lock = [], leases.lock
-
-    class Counted:
-        locked = lock.locked
-
-        def __enter__(self):
-            taken.append(lock.acquire())
-
-        def __exit__(self, *_):
-            lock.release()
-
-    with Cure().applied():  # the first looks what this TensorFlow has
-        pass
-    monkeypatch.setattr(leases, "lock", Counted())
-    with Cure().applied():
-        assert len(symbols._symbols) > 20
-    assert len(taken) == 4
 
 
 def test_what_is_not_there_cannot_be_replaced():
