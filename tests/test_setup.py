@@ -62,9 +62,6 @@ def test_a_plain_install_needs_only_what_colab_has():
     }
 
 
-DISTRIBUTED_AS = {"IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn", "keras": "tensorflow"}  # tf.keras
-
-
 def test_each_keras_that_is_promised_runs_the_readme_s_programs():
     """And the lowest all notebooks; the newest is in the lock."""
     (keras,) = (Requirement(text) for text in PYPROJECT["project"]["dependencies"] if text.startswith("keras"))
@@ -72,6 +69,9 @@ def test_each_keras_that_is_promised_runs_the_readme_s_programs():
     assert [f"3.{minor}" for minor in range(30) if keras.specifier.contains(f"3.{minor}.0")] == tried
     assert f"keras=={tried[0]}.*" in (ROOT / "ci" / "oldest.txt").read_text("utf-8")
     assert f"\nkeras=={tried[-1]}." in (ROOT / "requirements.txt").read_text("utf-8")
+
+
+DISTRIBUTED_AS = {"IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 def imported(paths):
