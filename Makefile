@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions test-browser lab sync site seeds mutants audit bench links lock clean help
+targets := run test test-versions test-browser lab sync site seeds ranges mutants audit bench links lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -62,6 +62,9 @@ site: .venv/state  ## build the static site into build/site/, from the stored ou
 
 seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9, into build/seeds/
 	@$(python) -m tapelab run $(workers) --sweep seed=0..9 --output build/seeds $(ARGS)
+
+ranges: .venv/state  ## execute every notebook at both ends of each parameter's range and once in between (hours; ARGS=17: one)
+	@$(python) ci/ranges.py $(ARGS)
 
 mutants: .venv/state  ## change the notebooks' code, one place at a time, and count what their checks notice (ARGS="--count 40 05")
 	@$(python) ci/mutants.py $(ARGS)
