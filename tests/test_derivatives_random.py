@@ -28,7 +28,7 @@ ONE = {
     "product": lambda a: a * tf.reduce_prod(1.0 + a**2, 1, keepdims=True),
     "logsumexp": lambda a: a - tf.reduce_logsumexp(a, 1, keepdims=True),
     "moments": lambda a: (a - tf.reduce_mean(a, 1, keepdims=True)) / (1.0 + tf.math.reduce_std(a, 1, keepdims=True)),
-    "roll": lambda a: a * tf.roll(a, 1, axis=1),
+    "roll": lambda a: a * tf.roll(a, 1, axis=-1),
     "pad": lambda a: tf.pad(a[:, 1:], [[0, 0], [1, 0]], constant_values=2.0) * a,
     "gather": lambda a: tf.gather(a, [0, 2, 2, 1], axis=1),
     "strided": lambda a: tf.concat([a[:, ::2], a[:, ::-2] ** 2], 1),
