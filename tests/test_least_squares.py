@@ -1,7 +1,7 @@
-"""Least squares: NIST's certified regressions from both starts; uncertainties, bounds and robust losses as SciPy has them.
+"""Least squares: NIST's certified regressions from both starts; errors, bounds and robust losses as SciPy has them.
 
-`nist/` has the 27 nonlinear sets of NIST's Statistical Reference Datasets, a work of the United States government in the
-public domain: https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml.
+`nist/` has the 27 nonlinear sets of NIST's Statistical Reference Datasets, a work of the United States government in
+the public domain: https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml.
 """
 
 import re
@@ -254,13 +254,12 @@ def test_bounded_linear_problems_from_every_corner(start):
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_bounds_nested_as_the_variables(dtype):
+def test_bounds_are_in_the_order_of_pack(dtype):
     parameters = {"b": tf.Variable([[0.5, 0.5]], dtype=dtype), "a": tf.Variable(0.2, dtype=dtype)}
-    bounds = {"b": np.array([0.1, 0.3]), "a": -np.inf}, {"b": np.inf, "a": 0.7}
-    report = levenberg_marquardt(
-        lambda: pack(parameters) - tf.constant([1, -2, 0.4], dtype), wrt=parameters, bounds=bounds
-    )
-    np.testing.assert_array_equal(report.at_bound, [True, True, False])  # in the order of pack: a, b
+    bounds = [-np.inf, 0.1, 0.3], [0.7, np.inf, np.inf]
+    target = tf.constant([1, -2, 0.4], dtype)
+    report = levenberg_marquardt(lambda: pack(parameters) - target, wrt=parameters, bounds=bounds)
+    np.testing.assert_array_equal(report.at_bound, [True, True, False])
     np.testing.assert_allclose(report.parameters, [0.7, 0.1, 0.4], rtol=1e-5)
 
 

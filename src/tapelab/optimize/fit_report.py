@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tapelab.optimize.report import Report, largest
 from tapelab.process.tensorflow import tf
@@ -55,13 +55,13 @@ class Fit(NamedTuple):
 
 
 def fit_of(
-    point: np.ndarray, residuals: tf.Tensor, jacobian: np.ndarray, loss: str, scale: float, bounds: np.ndarray
+    point: np.ndarray, residuals: tf.Tensor, jacobian: np.ndarray, loss: Callable, scale: float, bounds: Any
 ) -> Fit:
     """Take what was computed at a point; ``bounds`` has the rows lower and upper, shape (2, n)."""
     rounding = max(float(np.finfo(dtype).eps) for dtype in (residuals.dtype.as_numpy_dtype, jacobian.dtype))
     values, jacobian = residuals.numpy().astype(np.float64), jacobian.astype(np.float64)
     z = (values / scale) ** 2
-    cost, first, second = LOSSES[loss](z)
+    cost, first, second = loss(z)
     slopes, norms = values * first, np.linalg.norm(jacobian, axis=0)
     gradient, (below, above) = jacobian.T @ slopes, np.abs(point - bounds)
     distance = np.minimum(below, above)
@@ -104,7 +104,7 @@ class LeastSquaresReport(Report):
         held = ", ".join(map(str, np.flatnonzero(self.at_bound)))
         bounded = f"; the elements {held} (in the order of pack) are at a bound, and have no standard error"
         found = (
-            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, and its smallest singular value is "
+            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, its smallest singular value is "
             f"{self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
         )
         if self.rank < n:

@@ -18,7 +18,7 @@ def levenberg_marquardt(
     *args: Any,
     wrt: Any = None,
     absolute_sigma: bool = False,
-    bounds: Any = None,
+    bounds: Any = (-np.inf, np.inf),
     loss: str = "linear",
     f_scale: float = 1.0,
     iterations: int = 2000,
@@ -46,9 +46,9 @@ def levenberg_marquardt(
             own.
         absolute_sigma: whether the residuals have the standard deviation 1, being divided by the observations'. If not,
             one for all is estimated from them. It changes the covariance alone, and goes with the linear loss only.
-        bounds: a pair (lower, upper); each a number for all variables, or nested as ``wrt`` with numbers or arrays that
-            broadcast to the variables; -np.inf and np.inf where there is none. The start is within. Every point where
-            the residuals are evaluated is.
+        bounds: a pair (lower, upper), each a number for all parameters or a vector of shape (n,) in the order of
+            `pack`; -np.inf or np.inf where there is none. The start is within, and every point where the residuals are
+            evaluated.
         loss: what a residual r costs: "linear", r²/2; "soft_l1" and "huber", |r| where it is large, so that outliers
             count less.
         f_scale: the size of a residual from which on it counts less.
@@ -81,8 +81,9 @@ def levenberg_marquardt(
     """
     from scipy.optimize import least_squares
 
-    for name, given, least in (("tolerance", tolerance, 0), ("iterations", iterations, 1), ("f_scale", f_scale, 1e-99)):
-        require_at_least(name, given, least)
+    require_at_least(tolerance=tolerance)
+    require_at_least(1, iterations=iterations)
+    require_at_least(1e-99, f_scale=f_scale)
     if loss not in LOSSES or (absolute_sigma and loss != "linear"):
         raise ValueError(
             f"loss is {loss!r}; expected one of {', '.join(map(repr, LOSSES))}. With absolute_sigma, 'linear' alone: "
@@ -90,7 +91,7 @@ def levenberg_marquardt(
         )
     objective = objective_of(residuals, wrt, compile, memory_limit)
     start = pack(objective.wrt)
-    sides = _bounds_of(bounds, objective.wrt, start.numpy())
+    sides = _sides(bounds, start.numpy())
 
     def linearised(point: np.ndarray) -> Fit:
         assign(objective.wrt, point)
@@ -98,7 +99,7 @@ def levenberg_marquardt(
         if not values.shape[0]:
             raise ValueError("the residuals are empty; expected one number for each observation, at least one")
         columns = [np.reshape(part, (values.shape[0], -1)) for part in tf.nest.flatten(blocks)]
-        return fit_of(point.copy(), values, np.concatenate(columns, axis=1), loss, f_scale, sides)
+        return fit_of(point.copy(), values, np.concatenate(columns, axis=1), LOSSES[loss], f_scale, sides)
 
     def tried(point: np.ndarray) -> np.ndarray:
         assign(objective.wrt, point)
@@ -124,18 +125,12 @@ def levenberg_marquardt(
                         "point that the variables hold; look for a square root or a norm at 0, or an overflow"
                     )
                 slope = float(before.gradient @ (here.point - before.point))
-                done = Iteration(before.value, before.gradient_norm, 0.0, 0, False, slope, 1.0)
-                note(done, here.point, here.value, here.gradient_norm)
+                note(Iteration(before.value, before.gradient_norm, slope), here.point, here.value, here.gradient_norm)
             return here.jacobian
 
         least = max(tolerance, 4 * here.rounding)
-        # A parameter of 0 has the size by which it moves the residuals by all of themselves.
-        norms = np.linalg.norm(here.jacobian, axis=0)
-        sizes = np.where(
-            here.point != 0, np.abs(here.point), np.linalg.norm(here.slopes) / np.where(norms > 0, norms, 1)
-        )
-        options = {"ftol": least, "xtol": least, "gtol": None, "max_nfev": iterations + 1}
-        options["x_scale"] = np.where(sizes > 0, sizes, 1)
+        sizes = np.where(here.point != 0, np.abs(here.point), 1)
+        options = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "max_nfev": iterations + 1}
         options |= {"bounds": tuple(sides), "loss": loss if loss == "linear" else LOSSES[loss], "f_scale": f_scale}
         found = least_squares(tried, here.point, jacobian, **options)
     if found.status:
@@ -144,30 +139,16 @@ def levenberg_marquardt(
     return report
 
 
-def _bounds_of(given: Any, wrt: Any, start: np.ndarray) -> np.ndarray:
-    """The lower and the upper bounds, shape (2, n), in the order of `pack` and as the variables' dtype has them."""
-    variables, single = tf.nest.flatten(wrt), not tf.nest.is_nested(wrt)
-
-    def packed(side: Any) -> np.ndarray:
-        if np.isscalar(side):
-            return np.full(start.shape, side)
-        if not single:  # of one variable, a list of numbers is its value and no structure
-            tf.nest.assert_same_structure(wrt, side)
-        parts = zip(variables, [side] if single else tf.nest.flatten(side), strict=True)
-        return np.concatenate([np.broadcast_to(part, variable.shape).ravel() for variable, part in parts])
-
+def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:
+    """The lower and the upper bounds, shape (2, n), as the variables' dtype has them."""
     try:
-        lower, upper = (packed(side) for side in ((-np.inf, np.inf) if given is None else given))
-        sides = np.stack([lower, upper]).astype(start.dtype).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        shapes = ", ".join(str(tuple(variable.shape)) for variable in variables)
+        lower, upper = (np.broadcast_to(np.asarray(side, start.dtype), start.shape) for side in bounds)
+        fits = bool(np.all((lower < upper) & (lower <= start) & (start <= upper)))
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise ValueError(
-            f"bounds is {given!r}; expected a pair (lower, upper): each a number, or nested as wrt, with numbers or "
-            f"arrays of shape {shapes}; -np.inf or np.inf where there is none"
-        ) from error
-    if not np.all((sides[0] < sides[1]) & (sides[0] <= start) & (start <= sides[1])):
-        raise ValueError(
-            f"bounds: the variables are {start}, the lower bounds {sides[0]}, the upper {sides[1]} (in the order of "
-            "pack); expected lower bounds below the upper ones, and variables within"
+            f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the order of "
+            f"pack, lower bounds below the upper ones, and the variables within: they are {start}"
         )
-    return sides
+    return np.stack([lower, upper]).astype(np.float64)

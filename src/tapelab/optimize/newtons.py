@@ -96,7 +96,7 @@ def newton_cg(
     Raises:
         NotFiniteError, ValueError, TypeError: as `newton`.
     """
-    require_at_least("probes", probes, 0)
+    require_at_least(probes=probes)
     return _minimise(objective_of(f, wrt, compile), args, products, probes, iterations, tolerance, damping, callback)
 
 
@@ -110,7 +110,7 @@ def _minimise(
     damping: float,
     callback: Callable[[Iteration], Any] | None,
 ) -> Report:
-    require_at_least("damping", damping, 0)
+    require_at_least(damping=damping)
 
     def at(point: tf.Tensor) -> tuple[float, tf.Tensor]:
         assign(objective.wrt, point)
@@ -137,7 +137,7 @@ def _minimise(
                 report.plan = hessian.plan(*args) if probes is None else hvp.plan(*args, vector=gradient)
             slope = float(tf.tensordot(gradient, direction, 1))
             step, found = _line_search(at, point, direction, value, slope)
-            done = Iteration(value, report.gradient_norm, used, count, negative, slope, step)
+            done = Iteration(value, report.gradient_norm, slope, step, used, count, negative)
             if found is not None:
                 point, value, gradient = found
                 damping = used / 10 if step == 1 else 10 * used

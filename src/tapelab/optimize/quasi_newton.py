@@ -60,9 +60,8 @@ def lbfgs(
     """
     from scipy.optimize import minimize
 
-    for name, given, least in (("tolerance", tolerance, 0), ("iterations", iterations, 1), ("history", history, 1)):
-        require_at_least(name, given, least)
-    require_at_least("probes", probes, 0)
+    require_at_least(tolerance=tolerance, probes=probes)
+    require_at_least(1, iterations=iterations, history=history)
     objective = objective_of(f, wrt, compile)
     last: tuple[np.ndarray, float, np.ndarray]
 
@@ -85,7 +84,7 @@ def lbfgs(
             if not np.array_equal(point, last[0]):  # the line search has ended at an earlier one of its trials
                 at(point)
             slope = float(gradient @ (last[0] - best))
-            done = Iteration(report.value, report.gradient_norm, 0.0, 0, False, slope, 1.0)
+            done = Iteration(report.value, report.gradient_norm, slope)
             best, value, gradient = last
             note(done, best, value, largest(gradient))
 

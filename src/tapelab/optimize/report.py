@@ -19,20 +19,20 @@ class Iteration:
     Attributes:
         value: the loss before the step.
         gradient_norm: the largest magnitude in the gradient before the step.
-        damping: what was added to the Hessian's diagonal; 0 where SciPy has taken the step.
-        products: how many Hessian-vector products conjugate gradients took; 0 where the matrix was factorised.
-        negative_curvature: whether a direction was met in which the loss curves downwards.
         slope: the inner product of the gradient and the direction; negative where the direction descends.
         step: the length of the step, as a multiple of the direction; 0 for a step that was refused.
+        damping: what was added to the Hessian's diagonal; 0 where SciPy has taken the step.
+        products: how many Hessian-vector products conjugate gradients took.
+        negative_curvature: whether a direction was met in which the loss curves downwards.
     """
 
     value: float
     gradient_norm: float
-    damping: float
-    products: int
-    negative_curvature: bool
     slope: float
-    step: float
+    step: float = 1.0
+    damping: float = 0.0
+    products: int = 0
+    negative_curvature: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,8 @@ class Report:
             )
 
     def __str__(self) -> str:
-        rows = [
-            f"  {i.value:<12.6g}  {i.gradient_norm:<9.2e}  {i.damping:<9.1e}  {i.products:<8d}  "
-            f"{'negative' if i.negative_curvature else 'positive':9}  {i.step:.3g}"
-            for i in self.iterations
-        ]
-        end = f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"
-        head = "  loss          gradient   damping    products  curvature  step"
-        return "\n".join([head, *rows, end, f"  {self.stands}"]).rstrip()
+        end = f"loss {self.value:.6g} and gradient {self.gradient_norm:.2g} after {len(self.iterations)} steps"
+        return f"{end}; {self.reason}\n{self.stands}".rstrip()
 
     @property
     def stands(self) -> str:
