@@ -54,6 +54,7 @@ class Fit(NamedTuple):
         return largest(self.gradient[~self.held])
 
 
+@np.errstate(invalid="ignore", over="ignore")  # no bound and no influence; residuals that are not finite
 def fit_of(
     point: np.ndarray, residuals: tf.Tensor, jacobian: np.ndarray, loss: Callable, scale: float, bounds: Any
 ) -> Fit:
@@ -65,8 +66,7 @@ def fit_of(
     slopes, norms = values * first, np.linalg.norm(jacobian, axis=0)
     gradient, (below, above) = jacobian.T @ slopes, np.abs(point - bounds)
     distance = np.minimum(below, above)
-    with np.errstate(invalid="ignore"):  # no bound, and no influence
-        near = (distance == 0) | ((norms > 0) & (distance * norms <= rounding**0.5 * np.linalg.norm(slopes)))
+    near = (distance == 0) | ((norms > 0) & (distance * norms <= rounding**0.5 * np.linalg.norm(slopes)))
     held = near & np.where(below < above, gradient >= 0, gradient <= 0)
     value = float(np.sum(cost)) * scale**2 / 2
     return Fit(point, value, slopes, first + 2 * z * second, jacobian, gradient, held, rounding)

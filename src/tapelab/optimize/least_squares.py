@@ -130,9 +130,9 @@ def levenberg_marquardt(
 
         least = max(tolerance, 4 * here.rounding)
         sizes = np.where(here.point != 0, np.abs(here.point), 1)
-        options = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "max_nfev": iterations + 1}
-        options |= {"bounds": tuple(sides), "loss": loss if loss == "linear" else LOSSES[loss], "f_scale": f_scale}
-        found = least_squares(tried, here.point, jacobian, **options)
+        options = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "f_scale": f_scale}
+        cost, most = loss if loss == "linear" else LOSSES[loss], iterations + 1
+        found = least_squares(tried, here.point, jacobian, tuple(sides), loss=cost, max_nfev=most, **options)
     if found.status:
         report.reason = f"SciPy stopped: {found.message}"
     report.judge(here, absolute_sigma)
@@ -148,7 +148,7 @@ def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:
         fits = False
     if not fits:
         raise ValueError(
-            f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the order of "
-            f"pack, lower bounds below the upper ones, and the variables within: they are {start}"
+            f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the "
+            f"order of pack, lower bounds below the upper ones, and the variables within: they are {start}"
         )
     return np.stack([lower, upper]).astype(np.float64)

@@ -89,9 +89,8 @@ def lbfgs(
             note(done, best, value, largest(gradient))
 
         if report.gradient_norm > tolerance:
-            options = {"maxiter": iterations, "maxfun": 30 * iterations, "maxcor": history}
-            options |= {"gtol": tolerance, "ftol": 0.0}
-            found = minimize(at, best, jac=True, method="L-BFGS-B", callback=iterated, options=options)
+            options = {"maxiter": iterations, "maxfun": 30 * iterations, "maxcor": history, "gtol": tolerance}
+            found = minimize(at, best, jac=True, method="L-BFGS-B", callback=iterated, options=options | {"ftol": 0.0})
             if len(report.iterations) < iterations:
                 report.reason = f"SciPy stopped: {found.message}"
     return conclude(report, objective, args, start, tolerance, probes)

@@ -64,41 +64,41 @@ def _judged(objective: Objective, args: tuple[Any, ...], probes: int | None, len
         return pack(objective.value_and_gradient(*args)[1]).numpy()
 
     def product(v: np.ndarray) -> np.ndarray:
-        return matrix @ v if probes is None else objective.hvp(*args, vector=tf.constant(v)).numpy()
+        return objective.hvp(*args, vector=tf.constant(v)).numpy() if matrix is None else matrix @ v
 
     point = pack(objective.wrt).numpy()
     size, unit, gradient = point.size, float(np.finfo(point.dtype).eps), gradient_at(point)
-    matrix = objective.hessian(*args).numpy() if probes is None else None
     vector = np.random.default_rng(0).standard_normal(size).astype(point.dtype)  # always the same
     vector /= np.linalg.norm(vector)
-    if probes is None:
-        values, vectors = np.linalg.eigh(np.asarray((matrix + matrix.T) / 2, np.float64))
-    else:
-        values, vectors = lanczos(product, vector, probes).values, None
+    matrix: np.ndarray | None = objective.hessian(*args).numpy().astype(np.float64) if probes is None else None
     # Second derivatives may be those of a custom gradient, or of one side of a kink, and not the loss's.
     image, apart = product(vector), unit**0.25 * max(1.0, float(np.linalg.norm(point)))
     difference = (gradient_at(point + apart * vector) - gradient_at(point - apart * vector)) / (2 * apart)
     if not largest(image - difference) <= _AGREEING * max(largest(image), largest(difference)):
         raise ValueError("its product with a vector differs from a difference of gradients by more than a tenth")
     assign(objective.wrt, point)
+    most = probes or size
+    values = lanczos(product, vector, most).values if matrix is None else np.linalg.eigvalsh((matrix + matrix.T) / 2)
     # Lanczos's method stops before it has to where the basis spans a space that the matrix maps to itself: no other
     # eigenvalue is left, but for those that differ from one of these by less than this, which the start may not show.
     hidden = _ROUNDING * size * unit
-    complete = len(values) == size or (len(values) < probes and hidden < _HIDDEN)
+    complete = len(values) == size or (len(values) < most and hidden < _HIDDEN)
     rounding = float(largest(values) * (hidden if complete and len(values) < size else _ROUNDING * size**0.5 * unit))
     smallest, highest = float(values.min()), float(values.max())
     if smallest <= rounding:
         kind = "flat" if smallest >= -rounding else "maximum" if complete and highest < -rounding else "saddle"
     else:
         kind = "minimum" if complete else "unknown"
-    found = Standing(kind, smallest, highest, rounding, 0 if probes is None else len(values), complete)
+    found = Standing(kind, smallest, highest, rounding, len(values) if matrix is None else 0, complete)
     if kind in ("flat", "saddle") or not gradient.any():
         return found
-    if probes is None:
-        step = vectors @ (vectors.T @ gradient / values)
-    else:
+    if matrix is None:
         sign, packed = -1 if kind == "maximum" else 1, tf.constant(gradient)
-        step = conjugate_gradient_direction(packed, lambda v: sign * product(v), tolerance=_SMALL, limit=probes)[0]
+        step = conjugate_gradient_direction(packed, lambda v: sign * product(v.numpy()), tolerance=_SMALL, limit=most)[
+            0
+        ]
+    else:
+        step = np.linalg.solve(matrix, gradient)
     tiny = np.finfo(np.float64).tiny
     far, fall = np.linalg.norm(step) / (length or tiny), abs(np.dot(gradient, step)) / 2 / (value or tiny)
     there = far <= _SURELY_SMALL or max(far, fall) <= _SMALL
