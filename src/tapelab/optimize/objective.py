@@ -53,9 +53,6 @@ class Objective:
 
         self.jacobian = jacobian(packed, memory_limit=memory_limit, return_value=True, **options)
 
-    def __repr__(self) -> str:
-        return f"<Objective {getattr(self.f, '__name__', type(self.f).__name__)}>"
-
 
 def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: int | None = None) -> Objective:
     """Return the objective that a minimisation was given, or one of its function and variables.
@@ -66,5 +63,5 @@ def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: 
     if not isinstance(f, Objective):
         return Objective(f, wrt=wrt, compile=compile, memory_limit=memory_limit)
     if wrt is not None or compile != "auto" or memory_limit is not None:
-        raise TypeError(f"wrt, compile or memory_limit is given with {f!r}, which was made with its own")
+        raise TypeError("wrt, compile or memory_limit is given with an Objective, which was made with its own")
     return f
