@@ -238,7 +238,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def plain(tmp_path, context):
-    """A page with a JupyterLab that somebody starts by hand, in a copy of the folder of notebooks, beside jupytext's settings."""
+    """A page with a JupyterLab that somebody starts by hand, in a copy of the notebooks beside jupytext's settings."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
     with _jupyterlab(tmp_path, "jupyter", "lab", str(tmp_path / "notebooks")) as (address, token, _):
