@@ -37,7 +37,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from process_texts import read_text
-from random_checks import TRANSFORMATIONS
+
+TRANSFORMATIONS = [
+    name
+    for name in derivatives.__all__
+    if inspect.isfunction(make := getattr(derivatives, name))
+    and getattr(inspect.signature(make).return_annotation, "__name__", "") == "Transform"
+]
 
 Point = namedtuple("Point", "x y")
 

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import sys
 import traceback
-import warnings
 from functools import partial
 from pathlib import Path
 
