@@ -275,7 +275,10 @@ class _Hessian(Recipe):
         for j, wanted in enumerate(products):
             shape = tf.shape(wanted)
             pairs = [
-                (tf.cast(tf.reshape(v, [1, -1]), wanted.dtype), tf.reshape(outputs[i * count + j], [tf.size(v), -1]))
+                (
+                    tf.cast(tf.reshape(v, [1, -1]), wanted.dtype),
+                    tf.reshape(outputs[i * count + j], [tf.size(v), tf.size(wanted)]),
+                )
                 for i, v in enumerate(vector)
             ]
             found.append(tf.reshape(tf.add_n([v @ block for v, block in pairs]), shape))
