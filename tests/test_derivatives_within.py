@@ -167,8 +167,6 @@ def point(name):
     return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
-
-
 def test_a_tape_that_watches_what_the_function_reads_counts():
     weights = tf.Variable(W)
     rows = hessian(lambda x: tf.reduce_sum(tf.tanh(tf.linalg.matvec(weights, x)) ** 3), chunk_size=2)
