@@ -5,6 +5,7 @@ not paused and at least one input is on the tape with a dtype that can carry a g
 tape too.
 """
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -43,6 +44,10 @@ def keys_of(value: Any) -> list[int]:
 def keys_in(structure: Any) -> list[int]:
     """Return the keys of all values in a structure."""
     return [key for value in tf.nest.flatten(structure) for key in keys_of(value)]
+
+
+# What the last tapes saw, for what a later one is given from there: (inputs, outputs, line) of each event, by keys.
+ran_before = collections.deque(maxlen=4)
 
 
 class Kind(enum.Enum):
@@ -168,6 +173,7 @@ class Log:
         """The tape no longer records."""
         if self.is_open:
             self.is_open, self.closed = False, private.next_key()
+            ran_before.append([(event.inputs, event.outputs, event.line) for event in self.events])
 
     def watch(self, tensors: Any) -> None:
         """The learner watches these: a structure of tensors, variables and composite tensors."""

@@ -1,6 +1,7 @@
 """`diagnose`: what is the matter with the gradients of a Keras model on a batch, without a tape of the learner's."""
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.origins import Origins
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
@@ -136,6 +138,7 @@ def _examine(
     values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
     targets, flow = tuple(tf.nest.flatten(part.loss)), Flow(tape.log, set(keys_in(part.loss)))
+    origins = functools.cache(lambda: Origins(None, [model]))
     health = []
     for variable, name, one, value in zip(part.variables, names, found, values, strict=True):
         numbers = {
@@ -143,7 +146,7 @@ def _examine(
             "size": int(np.prod(tuple(variable.shape))),
         }
         if value is None:
-            (one,) = judged([Question(tape, flow, targets, variable, "the loss", name, None)])
+            (one,) = judged([Question(tape, flow, targets, variable, "the loss", name, None, origins)])
             status, one = "none", _in_a_model(dataclasses.replace(one, healthy=False), name)
         else:
             numbers["gradient_norm"] = float(rms(value.ravel()) * math.sqrt(value.size)) / part.scale

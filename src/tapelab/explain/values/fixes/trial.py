@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.explain.ground import private
+from tapelab.explain.ground.evaluation import CannotRun, Evaluation
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind, is_handle
 from tapelab.explain.ground.measure import Gradient, array
-from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
 from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
