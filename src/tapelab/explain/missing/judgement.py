@@ -136,7 +136,8 @@ def _missing_registration(question: Question, finding: Finding, error: Exception
 
 
 def _not_computed(error: Exception) -> Finding:
-    return Finding("unknown", "raised", exists=None, values={"error": first_line_of(error)})
+    fix = CAUSES["custom_gradient_none"].fix if "custom_gradient" in str(error) else ""
+    return Finding("unknown", "raised", exists=None, fix=fix, values={"error": first_line_of(error)})
 
 
 def _lookup_error(cut: Cut) -> Finding:
@@ -150,6 +151,8 @@ def _remarks(question: Question, finding: Finding, gradient: Gradient) -> Iterat
         yield "py_function"
     if isinstance(gradient, tf.IndexedSlices):
         yield "indexed_slices"
+    if any(step.end in question.log.bypassed for step in finding.path):
+        yield "custom_gradient_bypassed"
 
 
 def said(question: Question, finding: Finding) -> tuple[str, str]:

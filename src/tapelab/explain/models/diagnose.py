@@ -1,16 +1,18 @@
 """`diagnose`: what is the matter with the gradients of a Keras model on a batch, without a tape of the learner's."""
 
+import ast
 import dataclasses
 import functools
 import math
 import sys
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.asking import judged
 from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.explanation import Explanation
-from tapelab.explain.ground import lines
+from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_in, keys_of
@@ -19,8 +21,8 @@ from tapelab.explain.ground.origins import Origins
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
-from tapelab.explain.models import model_step
-from tapelab.explain.models.bad_rows import row_count
+from tapelab.explain.models import model_step, rate
+from tapelab.explain.models.bad_rows import NotFinite, not_finite_in, row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
@@ -70,19 +72,39 @@ def diagnose(
     if x is None:
         raise ValueError("x is missing; expected a batch: diagnose(model, loss, x, y)")
     batch = model_step.batch_of(x, y, sample_weight)
-    return diagnosed(model, loss, batch, lines.own_line(sys._getframe(1)))
+    return diagnosed(model, loss, batch, asked_at(sys._getframe(1), 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Where a diagnosis was asked for: the learner's line, and the line that last assigned the data; None if unknown."""
+
+    line: Line | None
+    data: Line | None
+
+
+def asked_at(frame: types.FrameType, position: int) -> Asked:
+    """Return where a frame of the learner's, or around it, asks: its call has the data as the argument `position`, x."""
+    own = lines.own_frame(frame)
+    call = expressions.arguments(own) if own is not None else None
+    name = expressions.argument(call, position, ("x",))
+    while isinstance(name, (ast.Attribute, ast.Subscript)):
+        name = name.value
+    made = expressions.assigned_in(own.f_code, name.id, own.f_lineno) if isinstance(name, ast.Name) else []
+    return Asked(lines.own_line(frame), Line(own.f_code.co_filename, made[0].lineno) if made else None)
 
 
 def diagnosed(
-    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None, weights: Weights = ()
+    model: tf.keras.Model, loss: Any, batch: Any, asked: Asked, weights: Weights = (), without_step: bool = False
 ) -> Diagnosis:
     """Diagnose a model.
 
     Args:
         model, loss: as `diagnose` takes them.
         batch: as `tapelab.explain.models.model_step.batch_of` returns it.
-        asked_from: the learner's `Line` that asked, which is not to blame for anything; or None.
+        asked: where it was asked for: that line is not to blame for anything.
         weights: [(variable, value)] to put in place meanwhile.
+        without_step: whether not to see what a whole step does to the weights.
     """
     if not all(layer.built for layer in model_step.layers_of(model)):
         model(model_step.inputs_of(batch))
@@ -91,7 +113,13 @@ def diagnosed(
             f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"
         )
     with model_step.unchanged(model, weights):
-        tape, parts, variables = _at_a_scale_that_fits(model, loss, batch, asked_from)
+        tape, parts, variables = _at_a_scale_that_fits(model, loss, batch, asked)
+        in_batch = not_finite_in(batch)
+        if in_batch:
+            variables = [_of_batch(one, in_batch[0], asked) for one in variables]
+        step = (
+            "" if without_step or any(one.healthy is False for one in variables) else rate.about_own_step(model, batch)
+        )
         return Diagnosis(
             model.name,
             _value(parts[0]),
@@ -100,11 +128,22 @@ def diagnosed(
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
             (*_notes(model, tape, parts), *_idle(variables)),
+            step,
         )
 
 
+def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHealth:
+    """What is said of a variable where the batch was not finite as it came in."""
+    if one.code != "source_not_finite" or one.sentence.startswith(one.name):
+        return one
+    sentence = f"The batch is not finite as it comes in: {bad}."
+    return dataclasses.replace(
+        one, sentence=sentence, line=asked.data, layer="", fix="# mend the data where it is made"
+    )
+
+
 def _at_a_scale_that_fits(
-    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None
+    model: tf.keras.Model, loss: Any, batch: Any, asked: Asked
 ) -> tuple[ExplainTape, list[Part], list[VariableHealth]]:
     """Run a step and examine it. For mixed precision, lower the scale of the loss as its optimizer would.
 
@@ -113,9 +152,7 @@ def _at_a_scale_that_fits(
     first, scale = None, None
     while True:
         tape, parts = model_step.run(model, loss, batch, scale=scale)
-        variables = [
-            one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked_from)
-        ]
+        variables = [one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked)]
         found = tape, parts, variables
         first, scale = first or found, parts[0].scale / 16
         if not any(one.status == "not finite" for one in variables):
@@ -129,9 +166,7 @@ def _value(part: Part) -> float:
     return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
 
 
-def _examine(
-    model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked_from: Line | None
-) -> list[VariableHealth]:
+def _examine(model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked: Asked) -> list[VariableHealth]:
     """Return a `VariableHealth` for each variable of one loss."""
     names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
     found = study(tape, part.loss, part.variables, ["the loss", *names])
@@ -154,7 +189,7 @@ def _examine(
             status, one = _status(one, value, numbers["zeros"], reference, name, part.scale)
             if one.code == "zero_weights":
                 one = dataclasses.replace(one, **_of_zero_weights(one, model))
-        if one.line == asked_from:  # the operation ran in a layer of Keras
+        if one.line == asked.line:  # the operation ran in a layer of Keras
             fix = one.fix if value is None else one.fix and _fix_in_layer(one)
             one = dataclasses.replace(one, line=None, fix=fix, tried="untried")
         health.append(VariableHealth(**vars(one), name=name, status=status, **numbers))
@@ -273,11 +308,13 @@ def _layers(model: tf.keras.Model, tape: ExplainTape, variables: Sequence[Variab
     trace = evidence.trace if evidence is not None else Trace(tape.log)
     found = {}
     for node in trace.nodes:
-        if node.layer in names and node.op == "Softmax":
+        if node.layer not in names or not node.inputs or not np.isfinite(array(trace.values[node.inputs[0]])).all():
+            continue
+        if node.op == "Softmax":
             values = array(trace.values[node.outputs[0]])
             is_flat = np.broadcast_to((values * (1 - values) < _FLAT).all(axis=-1, keepdims=True), values.shape)
             found.setdefault((node.layer, node.op), []).append(is_flat)  # of a whole row
-        elif node.layer in names and known(node.op).has("unit"):
+        elif known(node.op).has("unit"):
             found.setdefault((node.layer, node.op), []).append(np.abs(slopes(trace, node)) < _FLAT)
     for (layer, op), flat in found.items():
         widths = {one.shape[-1] for one in flat if one.ndim > 1}

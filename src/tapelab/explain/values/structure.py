@@ -45,7 +45,7 @@ def _cross_entropy(evidence: Evidence) -> Story | None:
             return Story("softmax_twice", node, scores, values={"made": maker.op.lower()})
         if not of_logits and (outside := _outside_of_0_to_1(evidence, scores)):
             return Story("not_probabilities", node, scores, values={"made": outside})
-        if labels is not None and (outside := _outside_of_0_to_1(evidence, labels)):
+        if labels is not None and (outside := _outside_of_0_to_1(evidence, labels, node)):
             return Story("labels_outside", node, labels, values={"made": outside})
     return None
 
@@ -77,9 +77,16 @@ def _factor_of(evidence: Evidence, key: int) -> int | None:
     return factors[0] if factors else None
 
 
-def _outside_of_0_to_1(evidence: Evidence, key: int) -> str | None:
-    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None."""
+def _outside_of_0_to_1(evidence: Evidence, key: int, node: Node | None = None) -> str | None:
+    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None.
+
+    With a node, only those count whose place in what it made has a part in the target: others are masked, or ignored.
+    """
     values = evidence.array(key)
+    counts = array(evidence.replay.passed[node].upstream[0]) if node is not None else np.zeros(0)
+    if counts.shape[:1] == values.shape[:1]:
+        counts = counts.reshape(*counts.shape, *[1] * (values.ndim - counts.ndim))
+        values = values[np.broadcast_to(counts != 0, values.shape)] if counts.ndim == values.ndim else values
     if not values.size or np.iscomplexobj(values) or (values.min() >= -_EDGE and values.max() <= 1 + _EDGE):
         return None
     return f"{number(values.min())} to {number(values.max())}"

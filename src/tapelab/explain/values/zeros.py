@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from tapelab.explain.ground.measure import Gradient, array, rms
+from tapelab.explain.ground.measure import Gradient, array, rms, rounding
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
@@ -18,6 +18,7 @@ import tensorflow as tf
 # Activations that are flat somewhere: from a bound on, or far out.
 RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
 _NEXT_TO_FLAT = 1e-3  # a slope; the gradient of a saturated activation is a thousandth, or less
+_MUCH = 0.25  # of what is quantised lies outside the range: the range does not fit
 _MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
@@ -32,14 +33,22 @@ def without_effect(evidence: Evidence) -> Story | None:
     What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
     """
     users = [node for node in _behind(evidence, evidence.source) if node in evidence.replay.passed]
-    if not users or any(not known(node.op).has("adds") for node in users):
+    if not users or any(not _only_adds(node) for node in users):
         return None
-    upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream if one is not None]
+    upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream[:1] if one is not None]
     reached = max((np.abs(one).max(initial=0.0) for one in upstream), default=0.0)
     gradient = np.abs(array(evidence.gradient)).max(initial=0.0)
-    if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached or evidence.target_changes() is not False:
+    if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached:
+        return None
+    # Terms that cancel up to their rounding: no step of the source is needed to see that.
+    terms = sum(np.abs(one).sum() / max(one.shape[-1] if one.ndim else 1, 1) for one in upstream)
+    if gradient > 10 * rounding(evidence.gradient) * terms and evidence.target_changes() is not False:
         return None
     return Story("no_effect", users[0], evidence.source, is_alarm=False)
+
+
+def _only_adds(node: Node) -> bool:
+    return known(node.op).has("adds") or node.op.startswith("FusedBatchNorm")
 
 
 def _behind(evidence: Evidence, key: int) -> Iterator[Node]:
@@ -210,10 +219,12 @@ def partly_zero(evidence: Evidence) -> Story:
         A `Story`; its `is_alarm` is True for dead units.
     """
     dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
-    if dead[0]:
-        return dead[1]
     lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
     share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
+    if node is not None and node.op.startswith("FakeQuant") and share > max(_MUCH, dead[0]):
+        return Story("clipped", node, node.inputs[0])
+    if dead[0]:
+        return dead[1]
     if node is None or share == 0:
         return Story("exists", None, is_alarm=False)
     code = mechanisms.of_zero(evidence, node, 0)

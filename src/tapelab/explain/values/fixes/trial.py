@@ -28,7 +28,8 @@ import numpy as np
 import tensorflow as tf
 
 # Elements that are taken out on purpose have gradient 0; and where the value is what is wrong, it is to change.
-_TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero"})
+_TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero", "empty_mask"})
+_DIVISIONS = frozenset({"division_by_zero", "zero_over_zero"})
 _MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 _WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding
@@ -96,6 +97,8 @@ def _judged(new: Evidence, old: Evidence, place: "_Place", code: str) -> str:
         return "works" if after.any() else "silent"
     if not _is_kept(after, before):
         return "changes"
+    if code in _DIVISIONS and not after.any():  # 0 in place of the quotient, everywhere: nothing is left of the layer
+        return "silent"
     if code in _TAKEN_OUT or not bad.any() or after[bad].any():
         return "works"
     # Where the target was infinite, as at a pole, both sides may be as high, and nothing learns of where it is lower.
