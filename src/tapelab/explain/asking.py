@@ -147,7 +147,7 @@ def answers_to_show(
     asked = questions(tape, target, sources, frame)
     if not asked:
         raise ValueError("sources is empty; expected at least one tensor or variable")
-    answers = find_all(asked)
+    answers = find_all(asked, with_paths=True)
     for question, (finding, _) in zip(asked, answers, strict=True):
         sentence, _ = said(question, finding)
         if finding.exists is None or finding.code in ("wrong_type", "keras_tensor", "not_opened", "target_is_variable"):

@@ -184,9 +184,7 @@ class Watch(tf.keras.callbacks.Callback):
         return self._of_batch(looked.batch, looked.before)
 
     def _of_batch(self, data: Any, before: Any) -> Diagnosis:
-        return _outside_strategies(
-            diagnosed, self.model, None, _whole(data, self.model), self._asked, before, without_step=True
-        )
+        return _outside_strategies(diagnosed, self.model, None, _whole(data, self.model), self._asked, before, True)
 
     def _look_closer(self, looked: Looked, variables: Sequence[Any]) -> None:
         """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""

@@ -129,10 +129,21 @@ def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -
         return None
     by_zeros = _flat_before(evidence, keys, evidence.measure.zero)
     first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
-    if first is None:
+    if first is None or (node.op in RELUS | _SATURATING and _is_flat_anyway(evidence, node, first)):
         return None
     code = "dead_relu" if first.op in RELUS else "saturated"
     return Story(code, first, first.inputs[0], certain=first in by_zeros)
+
+
+def _is_flat_anyway(evidence: Evidence, node: Node, first: Node) -> bool:
+    """Whether an activation stays flat if one before it gave something else: then curing that one changes nothing."""
+    generator = np.random.default_rng(0)
+
+    def other(tensor: tf.Tensor) -> tf.Tensor:
+        return tf.cast(generator.uniform(-1.0, 1.0, tensor.shape), tensor.dtype)
+
+    moved = evidence.rerun_from(first.outputs[0], other)
+    return node.inputs[0] in moved and not slopes(evidence.trace, node, moved).any()
 
 
 def _flat_before(evidence: Evidence, keys: Iterable[int], is_silent: Callable[[tf.Tensor | None], bool]) -> list[Node]:
@@ -221,7 +232,7 @@ def partly_zero(evidence: Evidence) -> Story:
     dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
     lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
     share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
-    if node is not None and node.op.startswith("FakeQuant") and share > max(_MUCH, dead[0]):
+    if node is not None and node.op.startswith("FakeQuant") and share > _MUCH:
         return Story("clipped", node, node.inputs[0])
     if dead[0]:
         return dead[1]

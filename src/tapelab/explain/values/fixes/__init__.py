@@ -38,6 +38,14 @@ def repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Fr
         evidence: the `Evidence` that it was read from.
         frame: the learner's frame, or None.
     """
+    trials = evidence.replay.trials  # one for all sources that share the cause
+    case = (story.code, story.node, story.key, tuple(node for node, _ in story.then), evidence.gradient_is_bad)
+    if case not in trials:
+        trials[case] = _repair(story, names, evidence, frame)
+    return trials[case]
+
+
+def _repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Frame) -> tuple[str, str]:
     second = None
     for fix in _proposed(story, evidence):
         result = tried(fix, story.code, story.node, evidence, frame)
@@ -165,11 +173,11 @@ def _infinity_put_in(patient: Patient) -> str | None:
     return "# write small whole powers as products, such as x * x" if patient.node.op == "Pow" else None
 
 
-def _clip(patient: Patient) -> Fix | None:
+def _clip(patient: Patient) -> Fix | str | None:
     """A Keras loss for probabilities that was given logits."""
     call = patient.expression
     if "crossentropy" not in str(called(call)).lower() or any(one.arg == "from_logits" for one in call.keywords):
-        return None
+        return _advice(patient, VALUES["clipped"])
     return patient.with_part(call, f"{text(call)[:-1]}, from_logits=True)")
 
 
