@@ -15,6 +15,9 @@ _PYTHON = frozenset({"abs", "bool", "float", "int", "len", "list", "max", "min",
 _ACTING = frozenset(
     {"Variable", "debugging", "dropout", "io", "numpy_function", "print", "py_function", "random", "save"}
 )
+_METHODS = frozenset(
+    {"numpy", "mean", "sum", "std", "max", "min", "reshape", "ravel", "flatten", "astype", "item", "tolist"}
+)
 # By which names the learner knows what only computes.
 MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
 
@@ -76,5 +79,7 @@ class Evaluation(ast.NodeTransformer):
 
 
 def _only_computes(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute) and function.attr in _METHODS:
+        return True
     root, *words = ast.unparse(function).split(".")
     return root in _PYTHON if not words else root in MODULES and _ACTING.isdisjoint(words)

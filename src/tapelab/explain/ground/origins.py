@@ -90,7 +90,7 @@ class Origins:
     def reading(self, value: Any, source: Any) -> Origin | None:
         """Return the statement by which a value was made of a source, or None where that cannot be told."""
         wanted = _names_of(source)
-        for held in itertools.islice(self._holders(value), 1):
+        for held in self._holders(value):
             for scope, _, expression in list(_assignments(held))[::-1]:
                 found = self._reads(expression, scope, wanted, set())
                 if found is not None:
@@ -255,9 +255,9 @@ def _loads(scope: _Scope, name: str) -> Iterator[ast.expr]:
     """Where a method reads an attribute of its own object."""
     this = next(iter(scope.names.maps[0]))
     for node in ast.walk(scope.tree):
-        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
-            if isinstance(node.value, ast.Name) and node.value.id == this:
-                yield node
+        is_read = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+        if is_read and isinstance(node.value, ast.Name) and node.value.id == this:
+            yield node
 
 
 def _outermost(expression: ast.expr) -> Iterator[ast.expr]:

@@ -1,10 +1,11 @@
 """Judgement where no path of values leads from the source to the target: why do they not meet?
 
-What is asked first is what is certain: was the source read at all, was the target made while the tape recorded, and were
+What is asked first is what is certain: was the source read at all, was the target made while the tape recorded, were
 both made of one and the same tensor? Each rule says what it saw; the first that applies answers.
 """
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from tapelab.explain.ground import expressions, hooks, lines, private
@@ -39,8 +40,9 @@ def without_path(question: Question) -> Finding:
 
 
 def _reads(question: Question) -> list[Event]:
-    """The events that used the source."""
-    return [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
+    """The events that made something of the source that can carry a gradient; setting a variable is none."""
+    uses = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
+    return [event for event in uses if not question.is_variable or any(map(question.log.carries, event.outputs))]
 
 
 class _Sides:
@@ -90,8 +92,17 @@ def _is_written_out(question: Question, key: int) -> bool:
     whole = expressions.at(uses[0].place.code, uses[0].place.instruction)
     parts = [part for part, one in expressions.operands(whole, uses[0].inputs) if one == key] if whole else []
     if parts:
-        return not any(isinstance(node, ast.Name) and node.id not in MODULES for node in ast.walk(parts[0]))
+        return not any(isinstance(node, ast.Name) and node.id not in MODULES for node in _read_by(parts[0]))
     return value.size == 1 and any(np.isclose(abs(value.item()), one) for one in lines.numbers_in(uses[0].line))
+
+
+def _read_by(expression: ast.AST) -> Iterator[ast.AST]:
+    """The parts of an expression, without those of which only the shape or the length is taken."""
+    is_shape = isinstance(expression, ast.Attribute) and expression.attr in ("shape", "size", "ndim", "dtype")
+    if not is_shape and expressions.called(expression) != "len":
+        yield expression
+        for part in ast.iter_child_nodes(expression):
+            yield from _read_by(part)
 
 
 def _statistics(question: Question, sides: _Sides) -> Finding | None:
@@ -172,13 +183,14 @@ def _twin(question: Question, sides: _Sides) -> int | None:
 
 
 def _left(question: Question, sides: _Sides) -> Finding | None:
-    """A value was handed to Python by a method that the hooks see, and came back; or all that came back is constants."""
+    """A value was handed to Python by a method that the hooks see, and came back; or nothing but constants did."""
     for departure in question.log.departures:
         if departure.key not in sides.downstream or departure.how == "__bool__":
             continue
         later = sides.new_constants(question, departure.time)
         came_back = any(_same_value(question, departure.key, key) for key in later)
-        if came_back or (later and set(later) == set(sides.roots) and not sides.reads_state):
+        is_all = set(sides.roots) == {*later, *(key for key in sides.roots if _is_written_out(question, key))}
+        if came_back or (later and is_all and not sides.reads_state):
             values = {"how": departure.how.strip("_")}
             return Finding("left_tensorflow", "handed", line=departure.place.line, certain=came_back, values=values)
     return None
@@ -207,7 +219,7 @@ def _constant(question: Question, sides: _Sides) -> Finding | None:
 
 
 def _read_unseen(question: Question, sides: _Sides) -> Finding | None:
-    """NumPy reads a tensor's memory unseen. But running what the learner wrote for a constant again shows what it read."""
+    """NumPy reads memory unseen. But running what the learner wrote for a constant again shows what it read."""
     for key in sides.new_constants(question, question.log.opened):
         for use in question.flow.uses(key):
             whole = expressions.at(use.place.code, use.place.instruction)
@@ -286,7 +298,7 @@ def _read_before(question: Question, sides: _Sides) -> Finding | None:
 
 def _made_before(line: lines.Line, function: str) -> Finding:
     if function in ("__init__", "build"):
-        fix = f"# move this from {function}(), which runs once, to where the tape sees it: call(), or the method that computes"
+        fix = f"# move this from {function}(), which runs once, to what the tape sees, such as call()"
         return Finding("target_before_tape", "read_before", line=line, fix=fix, values={"when": f", in {function}()"})
     return Finding("target_before_tape", "read_before", line=line, values={"when": ""})
 
@@ -295,7 +307,7 @@ def _by_an_earlier_tape(start: int, key: int) -> lines.Line | None:
     """The line by which an earlier tape saw a tensor being made of a source; None where none did."""
     for events in ran_before:
         made = {output: (inputs, line) for inputs, outputs, line in events for output in outputs}
-        if key in made and start in reachable([key], lambda one: made[one][0] if one in made else ()):
+        if key in made and start in reachable([key], lambda one, made=made: made.get(one, ((), None))[0]):
             return made[key][1]
     return None
 
@@ -305,9 +317,8 @@ def _unused(question: Question, sides: _Sides) -> Finding | None:
     if not question.is_variable or _reads(question):
         return None
     log = question.log
-    elsewhere = [key for key in sides.roots if log.opened < key < (log.closed or np.inf) and key not in log.tensors]
-    is_shared = isinstance(question.watched_variable, tf.distribute.DistributedValues)
-    if is_shared and (elsewhere or sides.new_constants(question, log.opened)):
+    made_inside = any(log.opened < key < (log.closed or np.inf) for key in sides.roots)
+    if made_inside and isinstance(question.watched_variable, tf.distribute.DistributedValues):
         return Finding("other_thread")
     calls = [event for event in log.events if event.index in log.python_calls_of]
     hidden = any(event.kind is Kind.FUNCTION and not sides.upstream.isdisjoint(event.outputs) for event in calls)

@@ -77,14 +77,14 @@ def diagnose(
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """Where a diagnosis was asked for: the learner's line, and the line that last assigned the data; None if unknown."""
+    """Where a diagnosis was asked for: the learner's line, and that which last assigned the data; None if unknown."""
 
     line: Line | None
     data: Line | None
 
 
 def asked_at(frame: types.FrameType, position: int) -> Asked:
-    """Return where a frame of the learner's, or around it, asks: its call has the data as the argument `position`, x."""
+    """Return where a frame of the learner's, or around it, asks; its call has the data as the argument `position`."""
     own = lines.own_frame(frame)
     call = expressions.arguments(own) if own is not None else None
     name = expressions.argument(call, position, ("x",))

@@ -129,7 +129,7 @@ def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
 
 
 def _with_value(variable: Any) -> tuple[Any, tf.Tensor | None]:
-    """A variable and its value; None where a step that failed while it was traced made the variable and gave it none."""
+    """A variable and its value; None where a step that failed while it was traced made it and gave it none."""
     try:
         value = tf.identity(variable)
     except tf.errors.FailedPreconditionError:

@@ -80,7 +80,9 @@ def _about_movement(model: tf.keras.Model, batch: Any, moves: Sequence[tuple[Any
     moved = float(tf.linalg.global_norm([move for _, _, move in moves]))
     if not np.isfinite(norm) or not norm or moved > _HARDLY * rate * min(norm, 1.0):
         return ""
-    said = f"The gradient's norm is {norm:.3g} and the learning rate {rate:g}, and the step moves the weights by {moved:.1e}:"
+    said = (
+        f"The gradient's norm is {norm:.3g}, the learning rate {rate:g}, and a step moves the weights by {moved:.1e}:"
+    )
     if parts[0].scale != 1:
         return (
             f"{said} what is clipped is still multiplied by the loss scale, {parts[0].scale:g}.\n{TRIED['untried']}\n"

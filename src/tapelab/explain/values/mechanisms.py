@@ -145,7 +145,7 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
 
 
 def lost_epsilon(evidence: Evidence, node: Node) -> Node | None:
-    """Return the node that was to keep a node's argument away from 0 by a number that its dtype rounds to 0, or None."""
+    """Return the node that was to keep a node's argument from 0 by a number that its dtype rounds to 0, or None."""
     maker = evidence.maker(node.inputs[-1])
     if maker is None or maker.op not in ("AddV2", "Maximum") or evidence.trace.values[maker.outputs[0]].dtype.size != 2:
         return None

@@ -4,7 +4,7 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.explanation import Elements, Explanation, Link
@@ -69,7 +69,7 @@ class _Replays:
         key = keys_of(source)[0]
         for inline in (True, False):
             replay, measures = self.of(inline)
-            if _agree(replay.cotangent(key), gradient, _terms(replay, key)):
+            if _agree(replay.cotangent(key), gradient, lambda replay=replay: _terms(replay, key)):
                 return Evidence(replay, key, measures)
             if not any(event.call for event in self._log.events):
                 return None
@@ -86,7 +86,7 @@ def _terms(replay: Replay, key: int) -> list[tuple[Node | None, Gradient]]:
     return found
 
 
-def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tuple[Node | None, Gradient]]) -> bool:
+def _agree(found: Gradient | None, gradient: Gradient | None, terms: Callable[[], Sequence[Any]]) -> bool:
     """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None.
 
     Where contributions cancel, what is left may be their rounding, and another one each time.
@@ -98,11 +98,13 @@ def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tu
         return False
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max(initial=0.0))
-    sizes = [np.abs(array(part)) for _, part in parts]
-    terms = [max(one.max(initial=0.0), one.sum() / expected.size) for one in sizes] if expected.size else []
-    noise = 30 * rounding(gradient) * max([term for term in terms if np.isfinite(term)], default=0.0)
     with np.errstate(invalid="ignore"):
-        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, noise), equal_nan=True)
+        if np.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale, equal_nan=True):
+            return True
+        sizes = [np.abs(array(part)) for _, part in terms()]
+        largest = [max(one.max(initial=0.0), one.sum() / max(expected.size, 1)) for one in sizes]
+        noise = 30 * rounding(gradient) * max([term for term in largest if np.isfinite(term)], default=0.0)
+        return np.allclose(found, expected, rtol=1e-3, atol=noise, equal_nan=True)
 
 
 def _explained(

@@ -232,8 +232,11 @@ def partly_zero(evidence: Evidence) -> Story:
     dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
     lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
     share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
-    if node is not None and node.op.startswith("FakeQuant") and share > _MUCH:
-        return Story("clipped", node, node.inputs[0])
+    outside = max(
+        (one for one in lossy if one[1].op.startswith("FakeQuant")), key=lambda one: one[0], default=(0, None)
+    )
+    if outside[0] > _MUCH:
+        return Story("clipped", outside[1], outside[1].inputs[0])
     if dead[0]:
         return dead[1]
     if node is None or share == 0:
