@@ -42,7 +42,7 @@ def test_fit_that_finds_no_gradients_is_explained_and_so_is_the_model_afterwards
 
 
 def test_the_line_that_made_the_data_not_finite_is_named():
-    table = np.asarray(INPUTS)
+    table = np.array(INPUTS)
     table[:, 2] = 1.0
     with np.errstate(invalid="ignore"):
         table = (table - table.min(0)) / np.ptp(table, axis=0)  # a constant column: 0 / 0

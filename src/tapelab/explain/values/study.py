@@ -17,7 +17,7 @@ from tapelab.explain.values import magnitude, not_finite, special_points, struct
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import Replay
-from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node, Trace
 from tapelab.explain.values.sentences import blamed, sentence_of
 
@@ -82,7 +82,7 @@ def _terms(replay: Replay, key: int) -> list[tuple[Node | None, Gradient]]:
     for node, _ in found[:]:
         if node is not None:
             found += [(node, one) for one in replay.passed[node].upstream if one is not None]
-            found += _terms(replay, node.outputs[0]) if node.op in PASSING else ()
+            found += _terms(replay, node.outputs[0]) if node.op in PASSING | ADDING else ()
     return found
 
 

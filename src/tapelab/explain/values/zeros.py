@@ -8,9 +8,9 @@ from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
-from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.graphs.operations import known, with_fact
+from tapelab.graphs.operations import with_fact
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,7 @@ def without_effect(evidence: Evidence) -> Story | None:
     What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
     """
     users = [node for node in _behind(evidence, evidence.source) if node in evidence.replay.passed]
-    if not users or any(not _only_adds(node) for node in users):
+    if not users or any(not _only_adds(evidence, node) for node in users):
         return None
     upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream[:1] if one is not None]
     reached = max((np.abs(one).max(initial=0.0) for one in upstream), default=0.0)
@@ -41,20 +41,24 @@ def without_effect(evidence: Evidence) -> Story | None:
     if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached:
         return None
     # Terms that cancel up to their rounding: no step of the source is needed to see that.
-    terms = sum(np.abs(one).sum() / max(one.shape[-1] if one.ndim else 1, 1) for one in upstream)
+    terms = sum(np.abs(one).sum() for one in upstream) / max(array(evidence.gradient).size, 1)
     if gradient > 10 * rounding(evidence.gradient) * terms and evidence.target_changes() is not False:
         return None
     return Story("no_effect", users[0], evidence.source, is_alarm=False)
 
 
-def _only_adds(node: Node) -> bool:
-    return known(node.op).has("adds") or node.op.startswith("FusedBatchNorm")
+def _only_adds(evidence: Evidence, node: Node) -> bool:
+    if node.op.startswith("FusedBatchNorm"):
+        return evidence.source in (node.inputs[2], mechanisms.read_from(evidence, node.inputs[2]))
+    return node.op in ADDING
 
 
 def _behind(evidence: Evidence, key: int) -> Iterator[Node]:
-    """The nodes that use a value, or what it was handed on as, such as a bias in another shape."""
+    """The nodes that use a value, or what it was handed on as, such as a bias in another shape, less the mean."""
+    shape = evidence.array(key).shape
     for node in evidence.users(key):
-        yield from _behind(evidence, node.outputs[0]) if node.op in PASSING else (node,)
+        is_step = node.op in ADDING and evidence.array(node.outputs[0]).shape == shape
+        yield from _behind(evidence, node.outputs[0]) if is_step or node.op in PASSING else (node,)
 
 
 def all_zero(evidence: Evidence) -> Story:

@@ -131,6 +131,7 @@ class _Place:
         self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
+        self._lengths = {}
         self._assigned = assigned(fix.within)
         self._whole = self._smallest_that_ran()
         own = [node for node, expression in self._nodes if same(expression, self._whole)]
@@ -168,8 +169,10 @@ class _Place:
 
     def _length_of(self, expression: ast.expr) -> int:
         """How many operations an expression is made of, but for reading variables."""
-        ops = [node.op for node, one in self._nodes if same(one, expression) and node.op != "ReadVariableOp"]
-        return _period(ops) if ops else 0
+        if expression not in self._lengths:
+            ops = [node.op for node, one in self._nodes if same(one, expression) and node.op != "ReadVariableOp"]
+            self._lengths[expression] = _period(ops) if ops else 0
+        return self._lengths[expression]
 
     def check(self) -> None:
         """Run the learner's expression, which has to give what it gave."""

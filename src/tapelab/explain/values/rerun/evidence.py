@@ -17,6 +17,7 @@ import tensorflow as tf
 
 # Operations that hand a value on as it is, in another shape or dtype or as a copy.
 PASSING = with_fact("passes") - with_fact("flat")
+ADDING = with_fact("adds") | {"Sub"}
 READS = with_fact("reads") - with_fact("valueless")
 
 
