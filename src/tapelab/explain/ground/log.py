@@ -135,7 +135,7 @@ class Log:
         producers: key → the event that made a tensor, the last one where a custom gradient took over.
         python_calls: what the calls of tf.py_function keep for their gradients, as `private.python_calls` returns it.
         python_calls_of: the same for one event, by its index; events without such calls are left out.
-        bypassed: the keys of what functions with a custom gradient made that were passed no tensor by position.
+        bypassed: key of what a function with a custom gradient made that was passed no tensor by position → its line.
         opened, closed: when, by the numbering of tensors; None if it did not happen.
         is_open, is_paused: whether the tape is in its with block, and in `stop_recording`.
         resets: how often the tape was reset.
@@ -152,7 +152,7 @@ class Log:
         self.python_calls, self.python_calls_of = {}, {}
         self._calls_before = {}  # what was there when the tape opened
         self.opened = self.closed = None
-        self.bypassed = set()
+        self.bypassed = {}
         self.resets = 0
         self.is_open, self.is_paused = False, False
         self.failure = None
@@ -233,7 +233,7 @@ class Log:
         inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         self._notice_variables(inputs)
         if not inputs:
-            self.bypassed.update(outputs)
+            self.bypassed.update(dict.fromkeys(outputs, place.line))
         if not self._reaches_tape(inputs):
             return
         made_by = self.producers.get(outputs[0]) if outputs else None

@@ -67,7 +67,8 @@ class Origins:
         self._parts: dict[int, frozenset[int]] = {}
         self._alive = []  # what the numbers in these stand for
         waiting = collections.deque((one, None) for one in known)
-        for scope in _scopes(frame):
+        self._scopes = list(_scopes(frame))
+        for scope in self._scopes:
             waiting.extend((value, _Held(scope, name)) for name, value in list(scope.names.items()))
         while waiting and len(self._alive) < _MOST:
             value, held = waiting.popleft()
@@ -97,6 +98,25 @@ class Origins:
                     return found
         return None
 
+    def read_for(self, call: ast.expr, code: types.CodeType, source: Any) -> Origin | None:
+        """Return where what a call in some code is given was made of a source, or None where that cannot be told.
+
+        For code that has returned: of its names those are known that were assigned in it, and its own object.
+        """
+        own = [
+            one for one in self._alive if any(getattr(f, "__code__", None) is code for f in vars(type(one)).values())
+        ]
+        outside = [one.names for one in self._scopes if one.file == code.co_filename and not one.function]
+        names = collections.ChainMap({code.co_varnames[0]: own[0]} if own and code.co_argcount else {}, *outside)
+        given = [*call.args, *(one.value for one in call.keywords)] if isinstance(call, ast.Call) else [call]
+        for scope in _function_scope(code, names):
+            for name in (node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)):
+                for _, _, expression in list(_assignments(_Held(scope, name)))[::-1]:
+                    found = self._reads(expression, scope, _names_of(source), {name})
+                    if found is not None:
+                        return found
+        return None
+
     def read_once(self, source: Any) -> Origin | None:
         """Return where an object that holds a source reads it only when it is made, in __init__ or build, or None."""
         for held in itertools.islice(self._holders(source), 1):
@@ -104,6 +124,17 @@ class Origins:
             if uses and all(scope.function in _MAKING for scope, _ in uses):
                 return uses[-1][0].at(uses[-1][1])
         return None
+
+    def rebound(self, name: str) -> Line | None:
+        """Return the line that made a tensor of a variable, `x = x + 1` after `x = tf.Variable(...)`, or None."""
+        found = [one for scope in self._scopes[:1] for one in _assignments(_Held(scope, name))]
+        was_variable = any("Variable" in ast.unparse(value) for _, _, value in found)
+        itself = [
+            scope.at(node).line
+            for scope, node, value in found
+            if isinstance(node, ast.AugAssign) or any(_is_name(name)(part) for part in ast.walk(value))
+        ]
+        return itself[-1] if itself and was_variable else None
 
     def _holders(self, value: Any) -> Iterator[_Held]:
         """How a value is held, and then how each object is that holds it."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.log import Kind, Log
 from tapelab.explain.ground.measure import Gradient
 from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.inside_functions import Cut
@@ -111,7 +112,7 @@ def _checked(question: Question, gradient: Any, with_paths: bool) -> tuple[Findi
     if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
         return _missing_registration(question, finding, gradient), None
     if isinstance(gradient, Exception):
-        return _not_computed(gradient), None
+        return _not_computed(gradient, log), None
     if finding.code == "target_dtype" and gradient is not None:
         fix = CAUSES[finding.code].fix.format(target=question.target_name)
         return dataclasses.replace(finding, exists=True, fix=fix), gradient
@@ -123,7 +124,9 @@ def _checked(question: Question, gradient: Any, with_paths: bool) -> tuple[Findi
         return finding, None
     if is_refused:
         return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
-    return dataclasses.replace(finding, remarks=tuple(_remarks(question, finding, gradient))), gradient
+    passed_by = next((log.bypassed[step.end] for step in finding.path if step.end in log.bypassed), finding.line)
+    remarks = tuple(_remarks(question, finding, gradient))
+    return dataclasses.replace(finding, remarks=remarks, line=passed_by), gradient
 
 
 def _judged(question: Question) -> Finding:
@@ -143,12 +146,15 @@ def _missing_registration(question: Question, finding: Finding, error: Exception
                 for cut in question.flow.cuts_of(event, position):
                     if cut.code == "no_gradient_registered":
                         return _lookup_error(cut)
-    return _not_computed(error)
+    return _not_computed(error, question.log)
 
 
-def _not_computed(error: Exception) -> Finding:
-    fix = CAUSES["custom_gradient_none"].fix if "custom_gradient" in str(error) else ""
-    return Finding("unknown", "raised", exists=None, fix=fix, values={"error": first_line_of(error)})
+def _not_computed(error: Exception, log: Log) -> Finding:
+    values, fix, line = {"error": first_line_of(error)}, "", None
+    if "custom_gradient" in str(error):
+        fix = CAUSES["custom_gradient_none"].fix
+        line = next((event.line for event in log.events[::-1] if event.kind is Kind.CUSTOM), None)
+    return Finding("unknown", "raised", exists=None, line=line, fix=fix, values=values)
 
 
 def _lookup_error(cut: Cut) -> Finding:

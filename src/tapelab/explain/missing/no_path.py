@@ -287,6 +287,13 @@ def _read_before(question: Question, sides: _Sides) -> Finding | None:
         origin = None if line else question.origins().reading(_tensor(question, key), question.source)
         if line or origin:
             return _made_before(line or origin.line, "" if line else origin.function)
+    seen = {event.line for event in log.events}
+    for event in log.events if old else ():
+        call = expressions.at(event.place.code, event.place.instruction)
+        if call is not None and not set(old).isdisjoint(event.inputs):
+            origin = question.origins().read_for(call, event.place.code, question.source)
+            if origin is not None and origin.line not in seen:
+                return _made_before(origin.line, origin.function)
     origin = question.origins().read_once(question.source) if question.is_variable else None
     if origin is not None:
         return _made_before(origin.line, origin.function)

@@ -37,6 +37,8 @@ import tensorflow as tf
 
 FAR = 1e4  # times smaller or larger than the gradients nearest the loss: vanishing or exploding
 _MANY_ZEROS = 0.4
+_OF_LARGE = frozenset({"overflow", "saturated", "dead_relu", "clipped", "exploding", "steep"})
+_UNSCALED = 50.0  # data that are larger are in some unit of their own
 _FLAT = 0.01  # a slope below this counts as saturated
 
 
@@ -127,7 +129,7 @@ def diagnosed(
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (*_notes(model, tape, parts), *_idle(variables)),
+            (*_notes(model, tape, parts), *_idle(variables), *_unscaled(batch, variables)),
             step,
         )
 
@@ -333,6 +335,16 @@ def _forms_of(variable: Any) -> tuple[Any, ...]:
     """A Keras variable, TensorFlow's inside it, and, where it was made under a strategy, that of each replica."""
     inner = getattr(variable, "value", None)
     return variable, inner, *getattr(inner, "values", ())
+
+
+def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
+    """What is said of inputs in their own unit, such as pixels up to 255, where numbers came out too large."""
+    if any(one.code in _OF_LARGE and one.healthy is False for one in variables):
+        for name, value in zip(("x", "y"), batch if isinstance(batch, tuple) else (batch,), strict=False):
+            values = array(value) if tf.is_tensor(value) and value.dtype.is_floating else np.zeros(0)
+            if values.size and np.isfinite(values).all() and np.abs(values).max() >= _UNSCALED:
+                low, high = values.min(), values.max()
+                yield f"{name} goes from {low:g} to {high:g}: scale it, such as {name} / {np.abs(values).max():g}."
 
 
 def _idle(variables: Sequence[VariableHealth]) -> Iterator[str]:
