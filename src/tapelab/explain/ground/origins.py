@@ -117,6 +117,11 @@ class Origins:
                         return found
         return None
 
+    def read_by_datasets(self, source: Any) -> Origin | None:
+        """Return where a `tf.data.Dataset` that the learner holds was made with a function that reads a source."""
+        found = (self.reading(one, source) for one in self._alive if isinstance(one, tf.data.Dataset))
+        return next((origin for origin in found if origin is not None), None)
+
     def read_once(self, source: Any) -> Origin | None:
         """Return where an object that holds a source reads it only when it is made, in __init__ or build, or None."""
         for held in itertools.islice(self._holders(source), 1):

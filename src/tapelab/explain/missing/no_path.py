@@ -294,6 +294,10 @@ def _read_before(question: Question, sides: _Sides) -> Finding | None:
             origin = question.origins().read_for(call, event.place.code, question.source)
             if origin is not None and origin.line not in seen:
                 return _made_before(origin.line, origin.function)
+    if any(event.op.startswith("Iterator") and not sides.upstream.isdisjoint(event.outputs) for event in log.events):
+        origin = question.origins().read_by_datasets(question.source)
+        if origin is not None:
+            return Finding("left_tensorflow", "dataset", line=origin.line)
     origin = question.origins().read_once(question.source) if question.is_variable else None
     if origin is not None:
         return _made_before(origin.line, origin.function)

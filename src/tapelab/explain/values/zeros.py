@@ -133,8 +133,11 @@ def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -
         return None
     by_zeros = _flat_before(evidence, keys, evidence.measure.zero)
     first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
-    if first is None or (node.op in RELUS | _SATURATING and _is_flat_anyway(evidence, node, first)):
+    if first is None:
         return None
+    if node.op in RELUS | _SATURATING and _is_flat_anyway(evidence, node, first):
+        code = "dead_relu" if node.op in RELUS else "saturated"
+        return Story(code, node, node.inputs[position], values={"waits": first.layer or first.name})
     code = "dead_relu" if first.op in RELUS else "saturated"
     return Story(code, first, first.inputs[0], certain=first in by_zeros)
 
