@@ -112,10 +112,10 @@ def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
     return found
 
 
-def assigned_in(code: types.CodeType, name: str, before: int) -> list[ast.expr]:
+def assigned_in(code: types.CodeType | None, name: str, before: int) -> list[ast.expr]:
     """Return what the statements of some code assign to a name above a line, the last first."""
-    tree = tree_of(code.co_filename) or ast.Module([], [])
-    whole = [one for one in ast.walk(tree) if getattr(one, "name", "") == code.co_name]
+    tree = (code and tree_of(code.co_filename)) or ast.Module([], [])
+    whole = [one for one in ast.walk(tree) if getattr(one, "name", "") == code.co_name] if code else []
     scope = next((one for one in whole if one.lineno <= before <= one.end_lineno), tree)
     found = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno <= before]
     found = [one for one in found if any(_is_name(target, name) for target in one.targets)]

@@ -140,7 +140,7 @@ def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHeal
         return one
     sentence = f"The batch is not finite as it comes in: {bad}."
     return dataclasses.replace(
-        one, sentence=sentence, line=asked.data, layer="", fix="# mend the data where it is made"
+        one, sentence=sentence, line=asked.data or one.line, layer="", fix="# mend the data where it is made"
     )
 
 
@@ -363,5 +363,9 @@ def _notes(model: tf.keras.Model, tape: ExplainTape, parts: Sequence[Part]) -> I
                 f"The model reads {variable.name.removesuffix(':0')}, a tf.Variable, and Keras does not train it: "
                 "make it with self.add_weight(...)."
             )
+    layers = model_step.layers_of(model)
+    keeping = [one.name for one in layers if getattr(one, "stateful", False) and hasattr(one, "reset_state")]
+    if keeping:
+        yield f"{listed(keeping)} keeps its state from batch to batch: call reset_state() where a sequence begins."
     if parts[0].scale != 1:
         yield f"The loss was scaled by {parts[0].scale:g} for mixed precision; the norms are those without the scale."

@@ -296,6 +296,11 @@ def _dead(evidence: Evidence, relu: Node) -> tuple[float, Story]:
     """The share of a gradient's elements that the dead units of a ReLU leave at 0, whole rows or columns; a `Story`."""
     off, certain = dead_units(evidence.array(relu.inputs[0]))
     story = Story("dead_relu", relu, relu.inputs[0], values={"dead": int(off.sum()), "units": off.size})
+    before = evidence.trace.producer.get(relu.inputs[0])
+    key = before.inputs[0] if before is not None and before.op == "Neg" else relu.inputs[0]
+    back = array(evidence.replay.cotangent(key))
+    if back.shape[-1:] == off.shape and back[..., off].any():  # it goes on beside this ReLU, as in a PReLU
+        return 0.0, story
     gradient = array(evidence.gradient)
     for axis, size in enumerate(gradient.shape):
         if certain.any() and size % off.size == 0:
