@@ -46,7 +46,7 @@ def keys_in(structure: Any) -> list[int]:
     return [key for value in tf.nest.flatten(structure) for key in keys_of(value)]
 
 
-# What the last tapes saw, for what a later one is given from there: (inputs, outputs, line) of each event, by keys.
+# What the last tapes saw, for what a later one is given from there: key of a tensor → keys that it was made of, line.
 ran_before = collections.deque(maxlen=4)
 
 
@@ -175,7 +175,8 @@ class Log:
         """The tape no longer records."""
         if self.is_open:
             self.is_open, self.closed = False, private.next_key()
-            ran_before.append([(event.inputs, event.outputs, event.line) for event in self.events])
+            made = {key: (event.inputs, event.line) for event in self.events for key in event.outputs}
+            ran_before.append(made)
 
     def watch(self, tensors: Any) -> None:
         """The learner watches these: a structure of tensors, variables and composite tensors."""

@@ -316,8 +316,7 @@ def _made_before(line: lines.Line, function: str) -> Finding:
 
 def _by_an_earlier_tape(start: int, key: int) -> lines.Line | None:
     """The line by which an earlier tape saw a tensor being made of a source; None where none did."""
-    for events in ran_before:
-        made = {output: (inputs, line) for inputs, outputs, line in events for output in outputs}
+    for made in ran_before:
         if key in made and start in reachable([key], lambda one, made=made: made.get(one, ((), None))[0]):
             return made[key][1]
     return None

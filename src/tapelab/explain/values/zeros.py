@@ -132,14 +132,18 @@ def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -
     else:
         return None
     by_zeros = _flat_before(evidence, keys, evidence.measure.zero)
-    first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
-    if first is None:
+    flat = sorted({*by_zeros, *_flat_before(evidence, keys, _is_same_for_all)}, key=lambda one: one.index)
+    if not flat:
         return None
-    if node.op in RELUS | _SATURATING and _is_flat_anyway(evidence, node, first):
-        code = "dead_relu" if node.op in RELUS else "saturated"
-        return Story(code, node, node.inputs[position], values={"waits": first.layer or first.name})
-    code = "dead_relu" if first.op in RELUS else "saturated"
-    return Story(code, first, first.inputs[0], certain=first in by_zeros)
+    is_flat_itself = node.op in RELUS | _SATURATING and _is_flat(evidence, node)
+    later = [one for one in (*flat[1:], *([node] if is_flat_itself else ())) if one is not flat[0]]
+    # The last that stays flat whatever the first gives: curing the first would change nothing.
+    blamed = next((one for one in reversed(later) if _is_flat_anyway(evidence, one, flat[0])), flat[0])
+    code = "dead_relu" if blamed.op in RELUS else "saturated"
+    if blamed is not flat[0]:
+        values = {"waits": flat[0].layer or flat[0].name}
+        return Story(code, blamed, blamed.inputs[0], values=values)
+    return Story(code, blamed, blamed.inputs[0], certain=blamed in by_zeros)
 
 
 def _is_flat_anyway(evidence: Evidence, node: Node, first: Node) -> bool:
