@@ -144,8 +144,10 @@ def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.Fram
     flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
     own = lines.own_frame(frame)
     call = expressions.arguments(frame) if own is frame else None
-    target_name = name_of(target, own, expressions.argument(call, 1, ("target",)), "target")
-    named = named_sources(source, own, expressions.argument(call, 2, ("source", "sources")))
+    # What AutoGraph wrote has the learner's names.
+    named_in = frame if "__autograph_generated_file" in frame.f_code.co_filename else own
+    target_name = name_of(target, named_in, expressions.argument(call, 1, ("target",)), "target")
+    named = named_sources(source, named_in, expressions.argument(call, 2, ("source", "sources")))
     origins = functools.cache(lambda: Origins(own))
     return [Question(tape, flow, targets, one, target_name, name, own, origins) for name, one in named]
 
