@@ -146,3 +146,20 @@ def test_many_variables_take_a_few_times_as_long_as_their_gradient():
     tape.gradient(loss, model.trainable_variables)
     plain = min(seconds(lambda: tape.gradient(loss, model.trainable_variables)) for _ in range(3))
     assert seconds(lambda: explain(tape, loss, model.trainable_variables)) < 40 * plain + 0.5
+
+
+def test_a_function_that_is_traced_names_what_the_learner_named_and_is_not_converted(recwarn):
+    w = tf.Variable([1.0, 2.0])
+    told = []
+
+    @tf.function
+    def step():
+        with ExplainTape() as tape:
+            tape.watch(w)
+            hard = tf.round(w) * 2.0
+        told.append(str(explain(tape, hard, w)))
+        return hard
+
+    step()
+    assert told[0].startswith("d hard / d w is None: not_differentiable")
+    assert not [one for one in recwarn if "AutoGraph" in str(one.message)]
