@@ -65,16 +65,16 @@ def log():
 def test_a_tf_function_does_not_convert_the_library(make, log, monkeypatch):
     transform = make(smooth)
     recipe = type(transform._recipe)
-    unconverted = recipe.plan
+    unconverted = recipe.compute
 
-    def plan(self, problem):
+    def compute(self, call):
         context = tf.__internal__.autograph.control_status_ctx()
         assert context.status.name == "DISABLED"
         generated = {frame.name for frame in traceback.extract_stack() if "autograph_generated" in frame.filename}
         assert generated <= {"tf__step"}
-        return unconverted(self, problem)
+        return unconverted(self, call)
 
-    monkeypatch.setattr(recipe, "plan", plan)
+    monkeypatch.setattr(recipe, "compute", compute)
 
     @tf.function
     def step(x):

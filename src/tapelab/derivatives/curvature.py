@@ -287,13 +287,13 @@ class CurvatureOperator:
     shapes, all of the variables' dtype, and returns the like.
 
     The matrix is defined by the batches: the mean of their losses' matrices, weighted by their numbers of examples, or
-    with ``reduction="sum"`` the sum. Where a batch's loss is the mean, or the sum, of its examples' losses, and those do
-    not depend on each other, that is the matrix of the whole data set's loss, however the batches are cut. Otherwise, as
-    after batch normalisation in training, it depends on them. The data set has to give the same examples each time, in
-    any order: random augmentation would make every product one of another matrix.
+    with ``reduction="sum"`` the sum. Where a batch's loss is the mean, or the sum, of its examples' losses, and those
+    do not depend on each other, that is the matrix of the whole data set's loss, however the batches are cut.
+    Otherwise, as after batch normalisation in training, it depends on them. The data set has to give the same examples
+    each time, in any order: random augmentation would make every product one of another matrix.
 
-    In memory are vectors of n numbers, three for each of up to eight at a time, and what one batch takes; for `spectrum`
-    also n times its steps, and for `trace` by Hutch++ n times its samples.
+    In memory are vectors of n numbers, three for each of up to eight at a time, and what one batch takes; for
+    `spectrum` also n times its steps, and for `trace` by Hutch++ n times its samples.
 
     Args:
         model: takes x, nested if need be; returns outputs, nested if need be, with the examples first.

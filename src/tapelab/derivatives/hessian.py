@@ -80,7 +80,8 @@ def hessian(
 
     Args:
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
-            says so; where that is no gradient of anything, the matrix is not symmetric: rows as they come, and a warning.
+            says so; where that is no gradient of anything, the matrix is not symmetric: rows as they come, and a
+            warning.
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.

@@ -174,7 +174,7 @@ def reverse_rows(
     how: str,
     chunk: int | None = None,
 ) -> list[tf.Tensor]:
-    """Return the Jacobian of one tensor by rows, from a persistent tape: for each source, shape (m, *source's shape)."""
+    """Return the Jacobian of one tensor by rows, from a persistent tape: for each source, (m, *source's shape)."""
     size = target.shape.num_elements()
 
     def row(index: Any) -> list[tf.Tensor]:
