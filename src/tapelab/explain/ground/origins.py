@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tapelab.explain.ground import lines
-from tapelab.explain.ground.expressions import tree_of
+from tapelab.explain.ground.expressions import argument, called, tree_of
 from tapelab.explain.ground.lines import Frame, Line
 from tapelab.graphs.libraries import is_library
 
 import tensorflow as tf
 
 _MOST = 20_000  # objects that are looked at
+_CALLS = 50  # expressions that are followed from call to call
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _FILLING = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "appendleft"})
 _MAKING = ("__init__", "build")  # what runs once
@@ -109,12 +110,15 @@ class Origins:
         outside = [one.names for one in self._scopes if one.file == code.co_filename and not one.function]
         names = collections.ChainMap({code.co_varnames[0]: own[0]} if own and code.co_argcount else {}, *outside)
         given = [*call.args, *(one.value for one in call.keywords)] if isinstance(call, ast.Call) else [call]
-        for scope in _function_scope(code, names):
-            for name in (node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)):
+        waiting = [(scope, part) for scope in _function_scope(code, names) for part in given]
+        for scope, part in waiting:
+            for name in {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}:
                 for _, _, expression in list(_assignments(_Held(scope, name)))[::-1]:
                     found = self._reads(expression, scope, _names_of(source), {name})
                     if found is not None:
                         return found
+                if len(waiting) < _CALLS:
+                    waiting += _passed_as(scope, name, own[0] if own else None)
         return None
 
     def read_by_datasets(self, source: Any) -> Origin | None:
@@ -227,6 +231,20 @@ def _methods(owner: Any) -> Iterator[_Scope]:
             if code is not None and code.co_argcount and not is_library(code.co_filename):
                 names = collections.ChainMap({code.co_varnames[0]: owner}, getattr(function, "__globals__", {}))
                 yield from _function_scope(code, names)
+
+
+def _passed_as(scope: _Scope, name: str, owner: Any) -> Iterator[tuple[_Scope, ast.expr]]:
+    """What the calls of a function in its file pass as one of its parameters, each with the code that calls."""
+    parameters = [one.arg for one in getattr(getattr(scope.tree, "args", None), "args", ())]
+    if name not in parameters:
+        return
+    position = parameters.index(name) - (owner is not None)
+    for function in ast.walk(tree_of(scope.file) or ast.Module([], [])):
+        if isinstance(function, ast.FunctionDef) and (owner is None or hasattr(type(owner), function.name)):
+            for call in _own_nodes(function):
+                part = argument(call, position, (name,)) if called(call) == scope.function else None
+                if part is not None:
+                    yield _Scope(scope.file, function, scope.names), part
 
 
 def _own_nodes(tree: ast.AST) -> Iterator[ast.AST]:
