@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises; to work through it all, about 1 h
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -51,8 +51,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
-runtime.start(seed)
-
 
 class Alive:
     """Notes tensors without keeping them in memory. Its length is the number of those that are still there."""
@@ -67,6 +65,8 @@ class Alive:
     def __len__(self):
         return sum(reference() is not None for reference in self.references)
 
+
+runtime.start(seed)
 
 # %%
 weight = tf.Variable(tf.random.normal((32, 32)) / np.sqrt(32))

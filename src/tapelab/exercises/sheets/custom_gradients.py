@@ -223,7 +223,7 @@ root_gradient = Exercise(
     hints=(
         "The search compares and chooses, and a tape finds no way through it. But what it finds satisfies an "
         "equation. Differentiate that.",
-        r"In section 4, $dE/dM$ comes from $E - \varepsilon \sin E = M$ in the same way: a small change of $M$ must "
+        r"In section 3, $dE/dM$ comes from $E - \varepsilon \sin E = M$ in the same way: a small change of $M$ must "
         "equal the change of the left side. Here the left side, $x^3 + a x$, changes with $x$ and with $a$.",
         r"$(3x^2 + a)\,dx + x\,da = dy$. With $da = 0$ you have $dx/dy$; with $dy = 0$ you have $dx/da$. Multiply "
         "each by `upstream`. `a` is a scalar that every entry uses: sum.",
