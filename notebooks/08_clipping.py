@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 24 to read, 2 more to go further, 23 for the exercises
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 24 to read, 2 more to go further, 23 for the exercises; to work through it all, about 1 h 30 min
 
 # %% tags=["parameters"]
 # @title Parameters
