@@ -28,8 +28,8 @@
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
-learning_rate = 0.12  # of gradient descent in section 4, between 0.06 and 0.13
-steps = 60  # of gradient descent in section 4, between 20 and 200
+learning_rate = 0.12  # of gradient descent in section 4, between 0.09 and 0.13
+steps = 60  # of gradient descent in section 4, between 40 and 80
 batch = 7  # examples, in section 10, between 1 and 50
 inputs = 5  # numbers in each example, between 1 and 20
 hidden = 8  # units of the hidden layer, between 1 and 20
@@ -125,8 +125,7 @@ step_through(tape, y, x)
 # so two arrows lead back from it, with $1 \cdot 2$ each. `x` adds up the
 # contributions: $5 + 2 + 2 = 9$.
 #
-# Why from the end? An entry's result can be used only after it was computed, so whoever uses it
-# stands further down. When you arrive at an entry, its sum is complete.
+# Why from the end? Whoever uses an entry's result stands further down. When you arrive at an entry, its sum is complete.
 #
 # Two rules are all it takes: **multiply along a path, add where paths meet.** Going up the list with them is the
 # **backward pass**, and the method is **backpropagation**, or **reverse-mode** automatic differentiation. The sum
@@ -304,8 +303,7 @@ print(f"w = {w_value:.3f}, c = {c_value:.3f}, loss {loss.value:.6f}, {len(record
 np.testing.assert_allclose([w_value, c_value], [2.0, 1.0], atol=1e-3)
 
 # %% [markdown]
-# That is machine learning, without a library. TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and is tidier:
-# it records only inside its `with` block, and only what depends on something that it watches (section 7).
+# That is machine learning, without a library. TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and records only inside its `with` block.
 
 # %% [markdown]
 # ### Exercise: Two more entries (6 min)
@@ -759,7 +757,7 @@ assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 # %% [markdown]
 # An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. `gate` chose
 # the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
-# record. So is the other branch where a function is compiled ([02](02_training_with_a_tape.ipynb), section 4). **Here `None` says that no gradient got through to the
+# record. So is the other branch where a function is compiled ([02](02_training_with_a_tape.ipynb), section 6). **Here `None` says that no gradient got through to the
 # source, and 0 that one did, and is zero.**
 #
 # A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
@@ -988,7 +986,6 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor that is not watched | `None` | `tape.watch`, at the top of the block |
 # | `watch` after the first use | a gradient with terms missing | `tape.watch`, at the top of the block |
-# | `tf.where` taken for an `if` | 0 where you expected `None` | remember that both sides are computed |
 #
 # **Further reading**
 #

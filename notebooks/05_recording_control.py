@@ -27,9 +27,9 @@
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
-depth = 12  # layers of the model in section 2, between 2 and 30
-width = 64  # units of each layer, between 8 and 256
-batch = 128  # examples, between 16 and 512
+depth = 12  # layers of the model in section 2, between 4 and 24
+width = 64  # units of each layer, between 32 and 128
+batch = 128  # examples, between 64 and 256
 
 # %% tags=["setup"]
 # @title Set-up
