@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb)
 #
-# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 16 to read, 11 more to go further, 121 for the exercises
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 16 to read, 11 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
 
 # %% tags=["parameters"]
 # @title Parameters
