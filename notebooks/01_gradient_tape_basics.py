@@ -116,7 +116,7 @@ step_through(tape, y, x)
 # | 2 | `b = 5.0 * x` | 10 | 5 for `x` |
 # | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
-# A difference $a - b$ has 1 for $a$ and −1 for $b$; a quotient $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$; $\tanh a$ has
+# For the exercises: $a - b$ has 1 and −1; $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$; $\tanh a$ has
 # $1 - \tanh^2 a$.
 #
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Each entry
@@ -328,7 +328,7 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # ## 3. Gradients of a dense layer
 #
 # With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
-# (1, 3). The kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
+# (1, 3), the kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
 #
 # Sources may come as a list, a dict, or a nest of these; the answer has the structure of the question.
 
@@ -507,8 +507,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# Every step leaves at right angles to the line of equal loss through its point. On the wall of a long valley that
-# direction points at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
+# Every step leaves at right angles to the line of equal loss through its point. In a long valley that
+# direction points at the opposite wall more than at the minimum: the path crosses the valley first, then creeps along its floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
 
 # %% tags=["check"]
 # @title Check
@@ -583,7 +583,7 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. A list of targets is summed in the same way. To weight the entries there is `output_gradients=`; [11](11_jacobians.ipynb) works with it.
+# the source: $3 + 4$. A list of targets is summed in the same way. `output_gradients=` weights the entries ([11](11_jacobians.ipynb)).
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
 # Below, the target is first the walker's nine squared errors, then their mean.
@@ -604,8 +604,7 @@ unreduced = gradient_of(lambda errors: errors)
 averaged = gradient_of(tf.reduce_mean)
 
 # %% [markdown]
-# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. The step is
-# nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before the block closes.
+# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. **The fix:** `tf.reduce_mean` before the block closes.
 
 # %% tags=["check"]
 # @title Check
@@ -645,8 +644,8 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# A tape lets go of its record as it reads it, to free memory early. It answers **one** call, with as many sources as you
-# like. For several calls, pass `persistent=True`. Such a tape holds on to everything, so `del tape` when
+# A tape lets go of its record as it reads it. It answers **one** call, with as many sources as you
+# like. For several calls, pass `persistent=True`, and `del tape` when
 # you have asked your last question.
 
 # %%
@@ -715,8 +714,7 @@ with tf.GradientTape() as tape:
 assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
-# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ and nothing
-# before it. A wrong number is worse than `None`: nothing stops. **The fix:** `watch` at the top of the block.
+# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ alone. A wrong number is worse than `None`. **The fix:** `watch` at the top of the block.
 
 # %% [markdown]
 # ## 8. Control flow
@@ -820,8 +818,8 @@ plt.show()
 # %% [markdown]
 # Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and no loop.
 #
-# Where the number of doublings changes, the value drops by 100. There the function has no derivative, and the tape returns
-# one all the same: that of the run. A tape differentiates **what ran**, at this input.
+# Where their number changes, the value drops by 100. There the function has no derivative, and the tape returns
+# that of the run. A tape differentiates **what ran**, at this input.
 #
 # ### Exercise: None, zero or a number (4 min)
 #
@@ -966,8 +964,8 @@ assert from_tape.shape == from_differences.shape == (inputs, hidden)
 np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
-# They agree. NumPy evaluated the loss twice for each of the 40 entries, where the tape needed one pass forwards and one
-# backwards, and would need no more for a million.
+# They agree. NumPy evaluated the loss 80 times, where the tape needed one pass forwards and one
+# backwards.
 
 # %% [markdown]
 # ## Recap

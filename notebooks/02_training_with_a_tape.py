@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 21 to read, 1 more to go further, 40 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 2 more to go further, 40 for the exercises; to work through it all, about 1 h 45 min
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -442,9 +442,9 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called every operation, one after another: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have a shape and a dtype and no values yet, and records a graph. From then on it runs the graph.
+# So far Python called every operation, one after another: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have no values yet, and records a graph. From then on it runs the graph.
 #
-# The step below is the one you know, plus one line of plain Python: a list that notes the batch size. A function that creates variables in its first call is traced twice for that, so `build` creates the optimiser's own variables beforehand.
+# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's own variables beforehand.
 
 
 # %%
@@ -501,7 +501,7 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call: the smaller last batch gets a graph of its own. Python code such as `append`, `print` or a counter runs while tracing, and at no other
+# One entry for each *shape*, not for each call. Python code such as `append`, `print` or a counter runs while tracing, and at no other
 # time. What you need from every step, return.
 #
 # A graph is made for everything that TensorFlow knows of the arguments beforehand. The shape is one such thing. Three more:
@@ -578,43 +578,8 @@ assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 # %% [markdown]
 # The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. A wide layer has less to gain.
 #
-# The losses agree here. Do compiled and eager code always? Three programs in which they do not:
+# The losses agree here; section 6 has three programs that compiling changes.
 
-
-# %% tags=["nbval-ignore-output"]
-def branch(a, b, gate):
-    return a * a if gate > 0 else b**3
-
-
-def there_and_back(x):
-    return (x + 1e8) - 1e8
-
-
-def noise():
-    return tf.constant(np.random.normal())
-
-
-a, b, gate = tf.Variable(2.0), tf.Variable(5.0), tf.Variable(1.0)
-differ = {}
-for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
-    with tf.GradientTape() as tape:
-        y = way(branch)(a, b, gate)
-    drawn = way(noise)
-    differ[name] = tape.gradient(y, b), way(there_and_back)(tf.constant(1.0)), [float(drawn()) for _ in range(3)]
-    slope, moved, draws = differ[name]
-    print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
-
-# %% [markdown]
-# A compiled `if` is an operation that holds both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and is right where eager float32 lost the 1. And NumPy draws its noise while tracing: once. Use `tf.random` in a compiled step.
-
-# %% tags=["check"]
-# @title Check
-assert differ["eager"][0] is None
-assert differ["compiled"][0] == 0.0
-assert differ["eager"][1] == 0.0
-assert differ["compiled"][1] in (0.0, 1.0)
-assert len(set(differ["eager"][2])) == 3
-assert len(set(differ["compiled"][2])) == 1
 
 # %% [markdown]
 # ## 5. Judge the result
@@ -702,7 +667,7 @@ ax.set(xticks=range(classes), yticks=range(classes))
 plt.show()
 
 # %% [markdown]
-# The colours are scaled to the *mistakes*. Before you blame the model, look at what it gets wrong.
+# Before you blame the model, look at its mistakes.
 
 # %% tags=["figure"] alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too."
 # @title Draw: the mistakes themselves
@@ -728,6 +693,45 @@ assert recall.min() > 0.7
 # %% [markdown]
 # ## 6. Going further: the small print
 #
+# **Does compiling change only the speed?** Three programs in which it changes more:
+
+
+# %% tags=["nbval-ignore-output"]
+def branch(a, b, gate):
+    return a * a if gate > 0 else b**3
+
+
+def there_and_back(x):
+    return (x + 1e8) - 1e8
+
+
+def noise():
+    return tf.constant(np.random.normal())
+
+
+a, b, gate = tf.Variable(2.0), tf.Variable(5.0), tf.Variable(1.0)
+differ = {}
+for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
+    with tf.GradientTape() as tape:
+        y = way(branch)(a, b, gate)
+    drawn = way(noise)
+    differ[name] = tape.gradient(y, b), way(there_and_back)(tf.constant(1.0)), [float(drawn()) for _ in range(3)]
+    slope, moved, draws = differ[name]
+    print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
+
+# %% [markdown]
+# A compiled `if` is an operation that holds both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and is right where eager float32 lost the 1. And NumPy draws its noise while tracing: once. Use `tf.random` in a compiled step.
+
+# %% tags=["check"]
+# @title Check
+assert differ["eager"][0] is None
+assert differ["compiled"][0] == 0.0
+assert differ["eager"][1] == 0.0
+assert differ["compiled"][1] in (0.0, 1.0)
+assert len(set(differ["eager"][2])) == 3
+assert len(set(differ["compiled"][2])) == 1
+
+# %% [markdown]
 # **An argument that raises no error when it is left out.** Below, the true class is 0 and the logits favour class 1, so the gradient ought to push hard.
 
 # %%
@@ -841,20 +845,18 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Its first test is to overfit one batch (section 1).
 # - A metric gathered during an epoch averages over models that are gone; to compare training and validation images, evaluate both with the same weights (section 2).
 # - Pass `training=` in both places, and add `sum(model.losses)`: without it a regulariser does nothing (section 3).
-# - `tf.function` compiles the step; its Python code runs once for each trace, and there is a trace for each combination of shapes, dtypes, structures and Python values of the arguments. `None` may become 0, rounding may differ, and NumPy draws once (section 4).
-# - Validation images choose, and show when the loss turns up; the test images are looked at once. The confusion matrix has the truth on its rows and says which classes are taken for which (section 5).
+# - `tf.function` compiles the step; its Python code runs once for each combination of shapes, dtypes, structures and Python values, not once for each call (section 4).
+# - Validation images choose, and show when the loss turns up; the test images are looked at once. A confusion matrix says which classes are taken for which (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | labels of shape (n, 1) | a fine training accuracy, and an accuracy of your own near 1/classes | `np.ravel(labels)` |
 # | logits given to a loss that expects probabilities | a huge loss with a gradient of 0, or slow and bad learning | `from_logits=True` |
-# | a metric is not reset | averages over all epochs so far | `reset_state()` at the start of each epoch |
 # | training accuracy from the running metric | it lies below the validation accuracy at first | evaluate both with the same weights |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out | dropout never happens; batch normalisation does not learn its statistics | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
 # | Python side effects or NumPy's random numbers inside `tf.function` | they happen once for each trace | return what you need; `tf.random` |
-# | a new optimiser with an old compiled step | the step goes on with the old one | make both together |
 #
 # **Further reading**
 #

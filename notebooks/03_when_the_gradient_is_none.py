@@ -28,8 +28,8 @@
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
-height = 3  # of the image in section 8, in pixels, between 1 and 20
-width = 4  # the same, between 1 and 20
+height = 3  # of the image in section 8, in pixels, between 2 and 20
+width = 4  # the same, between 2 and 20
 
 # %% tags=["setup"]
 # @title Set-up
@@ -120,7 +120,7 @@ assert blind == ["sum"]
 # For one: the target with respect to itself, which is 1. Everything after the break is computed from a constant, so the tape did not record it either. Asked in this way, the tape
 # cannot tell you where the break lies.
 #
-# The trick is to *watch each intermediate tensor*. Then the tape records from there on, whatever happened before.
+# The trick is to *watch each intermediate tensor*. Then the tape records from there on.
 
 # %%
 found = walk(path, watch_each=True)
@@ -130,10 +130,9 @@ repaired = walk(path | {"exp": tf.exp}, watch_each=False)
 print("with tf.exp:        ", repaired)
 
 # %% [markdown]
-# Walk back from the target, right to left in the picture. The gradient exists as far back as the result of `exp`, and
-# not for the result of `times 4`. The step between them, the exponential, is the culprit. With
-# `tf.exp` in its place the path is whole. A path that is broken twice shows the break nearest the target: mend it, and
-# walk again.
+# Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and
+# not for that of `times 4`. The step between them is the culprit. With
+# `tf.exp` in its place the path is whole. A path that is broken twice shows the break nearest the target first.
 
 # %% tags=["figure"] alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one."
 # @title Draw: the walk
@@ -177,8 +176,8 @@ np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# An `ExplainTape` of this collection's package spares you the walk: it is a `tf.GradientTape` that also keeps a log of every
-# operation that it saw. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
+# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log of every
+# operation. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -192,8 +191,7 @@ print(answer)
 # %% [markdown]
 # `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. It tries that line on your numbers first: where it works it is called a *fix*, else a *hint*.
 #
-# `draw` shows the same log as a graph. Time runs downwards. Each box is an operation; a solid border and a filled
-# circle mean *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
+# `draw` shows the same log as a graph. A solid border means *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
 # %% tags=["figure"] alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom."
 # @title Draw
@@ -201,11 +199,10 @@ draw(tape, income, price)
 plt.show()
 
 # %% [markdown]
-# The cast to `int32` ends the path: integers carry no gradient. Nothing after it is recorded either, because to the tape an
-# integer is a constant.
+# The cast to `int32` ends the path: integers carry no gradient, and to the tape they are constants.
 #
 # The cure keeps the value in floating point: for positive numbers `tf.floor` cuts off the digits after the point as the cast does.
-# Take on trust, until [06](06_stop_gradient.ipynb) explains it, that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
+# Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
 # *value* of the rounded-down demand and the *gradient* of the demand, a **straight-through estimator**.
 
 # %%
@@ -396,9 +393,8 @@ assert half_of_it.numpy() == 3.0
 #
 # ## 5. Integers and strings
 #
-# A derivative is a limit, and integers have no small steps. A tape gives gradients for floating-point and complex
-# tensors only. The opening example lost its path at an integer on the way. An integer as the *source* is easier to
-# overlook: `tf.Variable(3)` makes one, for want of a decimal point.
+# A derivative is a limit, and integers have no small steps: a tape gives gradients for floating-point and complex
+# tensors only. An integer as the *source* is soon overlooked: `tf.Variable(3)` makes one, for want of a decimal point.
 
 # %%
 count = tf.Variable(3)  # int32
@@ -581,7 +577,7 @@ except LookupError as error:
 # stand-in, or the straight-through estimator of section 2.
 #
 # *Not registered* is a gap: nobody has written an entry. That is an error, raised when the backward pass *reaches* the operation, and it says nothing about the
-# mathematics: contrast has a good derivative. If the operation's result is an integer, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
+# mathematics. If the operation's result is an integer, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
 #
 # Here the gap can be closed. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
 
@@ -607,7 +603,8 @@ print("the gradient's shape:", contrast_gradient.shape)
 assert rounded is None
 assert "AdjustContrast" in complaint
 assert private.has_gradient("Round")  # an entry, and a function that returns None
-assert not private.has_gradient("UpperBound")  # the operation of tf.searchsorted with side="right"
+with np.testing.assert_raises(LookupError):
+    private.has_gradient("UpperBound")  # the operation of tf.searchsorted with side="right"
 with tf.GradientTape() as check_tape:
     check_y = tf.cast(tf.searchsorted([0.0, 1.0, 2.0], x, side="right"), tf.float32)
 assert check_tape.gradient(check_y, x) is None
@@ -912,22 +909,20 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back. Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` on an `ExplainTape` names the cause, the line and what to write (section 2).
-# - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 3).
-# - A path holds while it stays inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
-# - An operation without an entry raises `LookupError` if the backward pass reaches it, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes, and so does a `tf.function` with several outputs (section 9).
+# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` names the cause, the line and a line to write instead (section 2).
+# - A tape watches trainable variables, and what you tell it to watch before use (section 3).
+# - A path holds inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
+# - Not registered is a `LookupError` where the backward pass reaches it; passed nothing back is `None` (section 8). `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so does a `tf.function` with several outputs (section 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a non-trainable variable, a tensor, `watch` after use | `None`; `watched_variables()` lacks the source | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
-# | NumPy, `.numpy()`, `float()` on the only path | `None` | TensorFlow's own operation |
-# | `float(x)` on one of two paths | a wrong number, without a warning | stay in tensors |
+# | NumPy, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)` |
 # | `assign` inside the tape | `None` for what was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` for every source | move the last line inside |
-# | a rounding or a comparison on the path | `None` | a smooth stand-in, or straight-through |
 # | an operation that nobody has registered | `LookupError`; `None` if its result is an integer | write it with other operations |
 # | `None` among the gradients of a Keras optimiser | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb)
 #
-# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 23 to read, 2 more to go further, 26 for the exercises
+# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 23 to read, 2 more to go further, 26 for the exercises; to work through it all, about 1 h 30 min
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -82,7 +82,7 @@ print(answer)
 # %% [markdown]
 # ## 1. Where a NaN is born
 #
-# `explain` replays the backward pass from the log, operation by operation, and reads the mechanism from the values. The picture shows what it saw:
+# `explain` replays the backward pass from the log and reads the mechanism from the values. The picture shows
 # values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
 
 # %% tags=["figure"] alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN."
@@ -275,7 +275,7 @@ for name, program in programs.items():
 # | `p * log(p)` | `tf.math.xlogy(p, p)` | 0 · ∞ |
 # | `a / b` | `tf.math.divide_no_nan(a, b)` | b is 0 |
 #
-# The last two give 0 at that edge, in the value and in the gradient. That is a choice: the slope of $p \ln p$ at 0 is $-\infty$, and $a/b$ has none. Where there is no fused
+# The last two give 0 at that edge, in the value and in the gradient: a choice, since no derivative exists there. Where there is no fused
 # function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
 
 # %% tags=["check"]
@@ -422,7 +422,7 @@ for name, f in zeros.items():
     print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
 
 # %% [markdown]
-# At a **minimum** the value rises whichever way you go: the zero is right, and training has ended. At a **saddle** some way leads down, and a small random step finds it. Where **paths cancel**, each entry's contribution is sent back twice with opposite signs, and the value does not move at all: a mean minus a mean is 0 for every input. There the *loss* is wrong. A softmax that is summed over its classes, always 1, is the same mistake.
+# At a **minimum** the value rises whichever way you go: the zero is right. At a **saddle** some way leads down, and a small random step finds it. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
 
 # %% tags=["check"]
 # @title Check
@@ -430,7 +430,7 @@ for check_name, check_f in zeros.items():
     with tf.GradientTape() as check_tape:
         check_y = check_f(u)
     np.testing.assert_allclose(check_tape.gradient(check_y, u), [0.0, 0.0], atol=1e-7)
-    check_moved = [float(check_f(u + 0.1 * way) - check_y) for way in ((1.0, -1.0), (1.0, 1.0))]
+    check_moved = [float(check_f(u + np.float32(0.1) * np.float32(way)) - check_y) for way in ((1.0, -1.0), (1.0, 1.0))]
     wanted = {"minimum u·u": [0.02, 0.02], "saddle u₀·u₁": [-0.01, 0.01], "cancelling paths": [0.0, 0.0]}
     np.testing.assert_allclose(check_moved, wanted[check_name], atol=1e-6)
 codes = {"sign": "flat_operation", "ReLU": "dead_relu", "sigmoid": "saturated", "zero weights": "zero_weights"}
@@ -518,41 +518,6 @@ plt.show()
 # - A **normalisation layer** sets the scale of what comes in, whatever the weights are.
 #
 # Clipping the norm ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
-#
-# **Why attention divides by $\sqrt d$.** The same care, for a softmax. A score is a product of two random vectors of $d$ numbers, and such products have the size $\sqrt d$. With $d = 512$ that is 23: the largest score wins outright, the softmax is saturated, and it passes next to nothing back.
-
-# %% tags=["nbval-ignore-output"]
-sizes = np.array([4, 16, 64, 256, 1024])
-passed_back = {"scores as they are": [], "divided by √d": []}
-for d in sizes:
-    query, keys = tf.random.normal((200, 1, d)), tf.random.normal((200, 16, d))
-    products = tf.reduce_sum(query * keys, axis=2)  # 16 scores for each of 200 queries
-    for name, scores in (("scores as they are", products), ("divided by √d", products / d**0.5)):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            first_weight = tf.reduce_sum(tf.nn.softmax(scores)[:, 0])
-        passed_back[name].append(np.mean(tf.norm(tape.gradient(first_weight, scores), axis=1)))
-    print(
-        f"d = {d:4}: gradient {passed_back['scores as they are'][-1]:.4f}, divided {passed_back['divided by √d'][-1]:.4f}"
-    )
-
-# %% tags=["figure"] alt="Line plot. The mean norm of the gradient that a softmax passes back to its scores, over the dimension d from 4 to 1024, both axes logarithmic. With the scores as they are it falls steadily; with the scores divided by the root of d it stays level."
-# @title Draw: a softmax over products of d numbers
-_, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
-for (name, norms), colour in zip(passed_back.items(), (plots.RED, plots.BLUE), strict=True):
-    ax.loglog(sizes, norms, "o-", color=colour, label=name)
-ax.set(title="Undivided scores saturate the softmax", xlabel="dimension d", ylabel="gradient passed back to the scores")
-ax.set_xticks(sizes, labels=sizes)
-ax.minorticks_off()
-ax.legend()
-plt.show()
-
-# %% tags=["check"]
-# @title Check
-check_plain, check_divided = map(np.array, passed_back.values())
-assert check_plain[-1] < 0.35 * check_plain[0]
-assert check_divided.min() > 0.6 * check_divided.max()
-assert check_divided[-1] > 3.0 * check_plain[-1]
 
 # %% tags=["check"]
 # @title Check
@@ -676,8 +641,8 @@ diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure here is to put the bias back to 0; `diagnose` sees values, not what you meant, and its hint is to normalise. Let the sick and the healthy model train. The sick one can still
-# learn the mean of the outputs, with the layers after the cut, but its prediction is the same for every
+# The cure here is to put the bias back to 0. Let the sick and the healthy model train. The sick one can still
+# learn the mean of the outputs, but its prediction is the same for every
 # input. A loss that stops at the variance of the data is a symptom worth knowing.
 
 
@@ -769,7 +734,45 @@ def distances(x):
 exercises.distances.check(distances)
 
 # %% [markdown]
-# ## 8. Check it independently
+# ## 8. Going further: why attention divides by $\sqrt d$
+#
+# Keep the factor near 1: the same care, for a softmax. An attention score is a product of two random vectors of $d$ numbers, and such products have the size $\sqrt d$. With $d = 512$ that is 23: the largest score wins outright, the softmax is saturated, and it passes next to nothing back.
+
+# %% tags=["nbval-ignore-output"]
+sizes = np.array([4, 16, 64, 256, 1024])
+passed_back = {"scores as they are": [], "divided by √d": []}
+for d in sizes:
+    query, keys = tf.random.normal((200, 1, d)), tf.random.normal((200, 16, d))
+    products = tf.reduce_sum(query * keys, axis=2)  # 16 scores for each of 200 queries
+    for name, scores in (("scores as they are", products), ("divided by √d", products / d**0.5)):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            first_weight = tf.reduce_sum(tf.nn.softmax(scores)[:, 0])
+        passed_back[name].append(np.mean(tf.norm(tape.gradient(first_weight, scores), axis=1)))
+    print(
+        f"d = {d:4}: gradient {passed_back['scores as they are'][-1]:.4f}, divided {passed_back['divided by √d'][-1]:.4f}"
+    )
+
+# %% tags=["figure"] alt="Line plot. The mean norm of the gradient that a softmax passes back to its scores, over the dimension d from 4 to 1024, both axes logarithmic. With the scores as they are it falls steadily; with the scores divided by the root of d it stays level."
+# @title Draw: a softmax over products of d numbers
+_, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+for (name, norms), colour in zip(passed_back.items(), (plots.RED, plots.BLUE), strict=True):
+    ax.loglog(sizes, norms, "o-", color=colour, label=name)
+ax.set(title="Undivided scores saturate the softmax", xlabel="dimension d", ylabel="gradient passed back to the scores")
+ax.set_xticks(sizes, labels=sizes)
+ax.minorticks_off()
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+check_plain, check_divided = map(np.array, passed_back.values())
+assert check_plain[-1] < 0.35 * check_plain[0]
+assert check_divided.min() > 0.6 * check_divided.max()
+assert check_divided[-1] > 3.0 * check_plain[-1]
+
+# %% [markdown]
+# ## 9. Check it independently
 #
 # Central differences in float64 confirm the cured gradients where a derivative exists. At
 # the tip of the norm none exists: the differences find the two sides equal, and agree with the zero that
@@ -804,9 +807,9 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # %% [markdown]
 # ## Recap
 #
-# - A NaN in a gradient is born where an infinity meets a zero, or another infinity, or is already in the values; `explain` and `draw(..., values=True)` show where (section 1).
+# - A NaN in a gradient is born where an infinity meets a zero, or another infinity, or is already in the values (section 1).
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
-# - A gradient of zeros is right at a minimum. Elsewhere look for what is flat (saturated, dead, clipped, multiplied by zero), for a saddle, and for paths that cancel (section 4).
+# - A gradient of zeros is right at a minimum. Elsewhere look for what is flat, for a saddle, and for paths that cancel (section 4).
 # - Over depth, factors multiply: initialise, connect and normalise so that they stay near 1 (section 5).
 # - Which layers are bad says what is sick; `diagnose` names one layer. Mend it and ask again (section 6).
 #
@@ -828,6 +831,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients.
 # - K. He, X. Zhang, S. Ren, J. Sun (2015), ["Delving deep into rectifiers"](https://arxiv.org/abs/1502.01852): the initialisation for ReLU.
 # - P. Blanchard, D. J. Higham, N. J. Higham (2021), ["Accurately computing the log-sum-exp and softmax functions"](https://doi.org/10.1093/imanum/draa038).
+# - A. Vaswani and others (2017), ["Attention is all you need"](https://arxiv.org/abs/1706.03762): the division by $\sqrt d$.
 #
 # **Enough for most: you may stop here.** You can train with a tape, and find out what is wrong when it does not. The [clinic](29_first_aid.ipynb) has fifteen programs to practise on.
 #

@@ -492,7 +492,7 @@ np.testing.assert_allclose(learnt["cut"][0], 1.0, rtol=1e-3)
 assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 
 # %% [markdown]
-# Below: the loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. Open, descent does both. It ends with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
+# Below 1. The loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. Open, descent does both. It ends with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
 # `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. Knowledge distillation, target networks and self-supervised learning contain this line. Section 7 has the case that gave it its fame.
 
