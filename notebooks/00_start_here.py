@@ -153,7 +153,7 @@ assert slope_at_two == 12.0
 # Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
 # and what you found. Nothing is broken: your run has left the text, and the notebook goes on.
 #
-# Set-up, parameters and the drawing of figures are folded, too. A parameter's comment gives the range in which all checks hold.
+# A parameter's comment gives the range in which all checks hold.
 
 # %% [markdown]
 # **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
@@ -172,8 +172,7 @@ exercises.slope_at_five.check(slope_at_five)
 # %% [markdown]
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
 # the folder `tapelab-work`, and opens this page there. An
-# update renews the copies that you have not edited; an edited one stays, and the new version is laid
-# beside it. In Colab, use *File > Save a copy in Drive*.
+# update renews the copies that you have not edited. In Colab, use *File > Save a copy in Drive*.
 #
 # **Your solved exercises are kept** in a small file in your own data folder, whichever copy you work in.
 
@@ -380,8 +379,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands, and a seed sends it back to the
-# start. So the order in which cells run matters. When in
+# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters. When in
 # doubt, restart the kernel and run all cells.
 
 # %% tags=["check"]
@@ -426,14 +424,13 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 # ## Recap
 #
 # - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
-# - Commit to a prediction, run the cell, compare; open a check to see how the text is tested, and work in a copy of your own (section 2).
+# - Commit to a prediction, run the cell, compare; work in a copy of your own (section 2).
 # - The map shows what each notebook rests on (section 3).
 # - `runtime.report()` says what a session runs on; `runtime.start(seed)` makes its random numbers repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | cells run twice, or out of order | other random numbers than in the text, or a `NameError` | restart the kernel, run all cells |
-# | a parameter is changed and only its own cell is run | the old results | run every cell below it as well |
 # | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; undo the change to come back |
 #
 # **Further reading**

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 25 to read, 4 more to go further, 30 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 25 to read, 4 more to go further, 30 for the exercises; to work through it all, about 1 h 45 min
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -63,10 +63,10 @@ print("income              =", income.numpy())
 print("d income / d price  =", tape.gradient(income, price))
 
 # %% [markdown]
-# The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. That is not a number, and it is not zero. It
+# The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. It
 # means: *no gradient got through from the target to the source*. It says nothing about the derivative.
 #
-# One of three lines cut the path, and `None` does not say which. In three lines you could guess; in three hundred you need a way to find it.
+# One of three lines cut the path. In three lines you could guess; in three hundred you need a way to find it.
 #
 # **You will be able to**
 #
@@ -304,7 +304,7 @@ assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 # By itself, a tape watches *trainable variables*, and nothing else. The sum of a variable and a number is
 # a tensor, even though a variable went into it.
 #
-# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The cure is `tape.watch`, before the first use: a tape never goes back for what it missed.
+# `tape.watched_variables()` lists the variables that the tape watches. The cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -451,8 +451,8 @@ for epoch in range(2):
 print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
-# `x + 1.0` is a new tensor, and the assignment gives it the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
-# Change the variable's value and keep the variable: `x.assign_add(1.0)`.
+# `x + 1.0` is a new tensor under the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
+# Keep the variable, and change its value: `x.assign_add(1.0)`.
 #
 # The second thing is an assignment *inside* the tape.
 #
@@ -572,7 +572,7 @@ except LookupError as error:
     print("tf.image.adjust_contrast: LookupError,", complaint)
 
 # %% [markdown]
-# To pass nothing back is a *decision*. A staircase has slope zero between its steps and none on them, which is of no use to training, so TensorFlow passes nothing
+# To pass nothing back is a *decision*. The slope of a staircase is of no use to training, so TensorFlow passes nothing
 # back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
@@ -659,7 +659,7 @@ np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
 assert too_late.numpy() == 0.0
 
 # %% [markdown]
-# 0, where the true derivative is 6. A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Pass the option where you *know* that
+# 0, where the true derivative is 6. A forgotten line looks like a minimum. Pass the option where you *know* that
 # some pairs are unconnected.
 #
 # Everywhere else `None` is the better answer, if you look at it. Arithmetic with it stops you. A Keras optimiser does not: from `[g, None]` it takes the steps that it can, and warns. Put `assert all(g is not None for g in gradients)` into a loop of your own.
@@ -708,7 +708,7 @@ assert check_unrolled is None
 
 # %% [markdown]
 # A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
-# use. That zero travels to $b$ and comes out as a number. With `tf.config.run_functions_eagerly(True)` the `None` is back.
+# use. That zero travels to $b$ and comes out as a number.
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
 #
@@ -927,7 +927,6 @@ assert unwritten < 1e-5
 # | `None` among the gradients of a Keras optimiser | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
 # | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
-# | a frozen layer's kernel is asked for by name | a gradient, and the layer trains | use `trainable_variables` |
 #
 # **Further reading**
 #

@@ -760,6 +760,7 @@ for (name, norms), colour in zip(passed_back.items(), (plots.RED, plots.BLUE), s
     ax.loglog(sizes, norms, "o-", color=colour, label=name)
 ax.set(title="Undivided scores saturate the softmax", xlabel="dimension d", ylabel="gradient passed back to the scores")
 ax.set_xticks(sizes, labels=sizes)
+ax.set_yticks([0.005, 0.01, 0.02, 0.05], labels=[0.005, 0.01, 0.02, 0.05])
 ax.minorticks_off()
 ax.legend()
 plt.show()

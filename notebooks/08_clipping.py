@@ -333,10 +333,9 @@ assert cuts[1000.0][~lost].max(initial=0) < 5
 assert val_losses[5.0].max() < np.log(classes)
 
 # %% [markdown]
-# Too low, it cuts every step: only the *direction* of the gradient is left, each step has the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it does nothing for the runs that would live, and the others are lost all the same: their first steps
-# stretch $W$, and the limit prevents the overflow, not the damage.
+# Too low, it cuts every step, each has the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it does nothing for the runs that would live; the others are lost all the same, since the limit prevents the overflow and not the damage.
 #
-# So plot the norm *before* clipping, which `clip_by_global_norm` returns as its second result. Put the limit above the usual norms, and choose limit and rate together.
+# So plot the norm *before* clipping, the second result of `clip_by_global_norm`, put the limit above the usual norms, and choose limit and rate together.
 
 # %% [markdown]
 # ## 3. Three ways to clip, and the direction
@@ -431,7 +430,7 @@ np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
 np.testing.assert_allclose(ends_at[1.0], 0.2, rtol=1e-5)
 
 # %% [markdown]
-# It climbs. Each step keeps its direction, and the one batch that was cut has lost its weight in the mean. Where a few batches have much longer gradients than the rest, clipping changes *what is minimised* (Koloskova and others, 2023). That is a gain where wrong labels make them long, and a loss where rare cases do.
+# It climbs. The one batch that was cut has lost its weight in the mean. Where a few batches have much longer gradients than the rest, clipping changes *what is minimised* (Koloskova and others, 2023): a gain where wrong labels make them long, a loss where rare cases do.
 #
 # **And with Adam?** So far a shorter gradient was a shorter step. Adam divides each entry by a running average of its own size. Clip the global norm to 0.01, a thousandth of what it is, and take a step of each optimiser:
 
@@ -447,9 +446,9 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
         print(f"{optimiser.__name__:5} {name:16}", np.round(first_steps[optimiser.__name__, name], 4))
 
 # %% [markdown]
-# SGD takes a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels. With Adam the direction of the gradient counts, and its length does not.
+# SGD takes a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels. The direction of the gradient counts, and its length does not.
 #
-# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages for dozens of steps; cut, it does not. The limit that matters is the one against the *usual* norm: clip every step, and only directions are left in the averages.
+# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages for dozens of steps; cut, it does not.
 
 # %% tags=["check"]
 # @title Check
@@ -672,10 +671,10 @@ np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
 np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 
 # %% [markdown]
-# Not 0.5, although "the gradient is clipped to 0.5" is what the name suggests. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
+# Not 0.5, although the name suggests it. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
 # number, but no 4 ever meets the clip.
 #
-# The backward function receives the gradient *upstream of it*. Between the clip and the target lies nothing, so it receives 1. It passes on 0.5, and then the chain
+# The backward function receives the gradient *upstream of it*. Between the clip and the target lies nothing, so it receives 1 and passes on 0.5, and then the chain
 # rule multiplies by $2v = 4$. And for `25 * v * v`, whose derivative at 2 is 100? Where would the clip have to be?
 
 # %%
@@ -846,8 +845,8 @@ for check_clip, check_size in sets.values():
 # %% [markdown]
 # ## Recap
 #
-# - A product of many equal factors makes gradients explode; here a limit acts in a few early steps, after which the run is tame (section 1).
-# - Clipping was not needed to survive, since a smaller rate does that too: it buys the larger rate. Compare each side at its best rate, on validation data (section 2).
+# - A product of many equal factors makes gradients explode; a limit acts in a few early steps (section 1).
+# - Clipping was not needed to survive: it buys the larger rate. Compare each side at its best rate, on validation data (section 2).
 # - Clipping by value, and several tensors each by its norm, can turn the whole gradient; the global norm keeps its direction in each step, and not the direction of their mean. Of a clipped gradient Adam keeps the direction and not the length (section 3).
 # - An infinity becomes NaN, a number, or zeros, depending on the way, and a norm overflows at the root of the largest number; a row that is used many times arrives longer than the limit (sections 4 and 5).
 # - A clip inside a model limits the *upstream* gradient: put it at the source, once (section 6).

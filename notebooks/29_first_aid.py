@@ -88,7 +88,7 @@ assert gradient is None
 assert loss == 2.0
 
 # %% [markdown]
-# The loss is right, `gradient` answers without a complaint, and the line that raises is the one that has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops is where you begin to read. Where it went wrong is
+# The loss is right, `gradient` answers without a complaint, and the line that raises has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops is where you begin to read. Where it went wrong is
 # often further up.
 #
 # **You will be able to**
@@ -856,7 +856,7 @@ for check_one in (exercises.second_head, exercises.first_layer):
 #
 # A repair is right when it agrees with central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model, cases 2, 11 and 15, are held against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
-# A comparison is worth something if a wrong program fails it. So each is made twice: with the repair, and with the program as it was shown. In cases 12 and 14 the program as shown *is* right; there the second number belongs to a needless repair.
+# Each comparison is made twice, with the repair and with the program as it was shown: a wrong program must fail it. In cases 12 and 14 the program as shown *is* right; there the second number belongs to a needless repair.
 
 # %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)
@@ -1062,21 +1062,19 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # %% [markdown]
 # ## Recap
 #
-# - Each `None` of section 1 begins at one line: it leaves TensorFlow, or the tape, or what is watched, or the floating-point numbers. Where a line raises, it is a later one (section 1).
-# - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that every gradient in the list was `None` (section 2).
-# - A zero that stays from every start, and a loss where there should be none, are told by what you know about the answer; print outputs and shapes (section 3).
-# - Before a repair comes the question whether anything is wrong: a `None` and a 0 can be the derivative's true answer. Whether that answer is a trouble is another question (section 4).
+# - Each `None` begins at one line that leaves TensorFlow, the tape, the watched sources or floating point. Where a line raises, it is a later one (section 1).
+# - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that every gradient was `None` (section 2).
+# - A zero that stays from every start, and a loss where there should be none: print outputs and shapes (section 3).
+# - Ask first whether anything is wrong: a `None` and a 0 can be the true answer (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | NumPy, `float`, `predict` inside the block | `None`, then an error elsewhere | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)` |
 # | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
-# | one tape, two questions | RuntimeError | `persistent=True`, or two tapes |
 # | softmax over one unit | a gradient of 0, from every start | sigmoid |
 # | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |
 # | `variables` for `trainable_variables` | the frozen layer moves | one list for both |
-# | no `training=True` | worse than `fit` | say what the call is for |
 # | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |
 #
 # **Further reading**

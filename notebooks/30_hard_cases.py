@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb)
 #
-# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 16 to read, 11 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 15 to read, 11 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -66,9 +66,9 @@ for name, program in programs.items():
     print(f"{name:8} value {value:6.4f}   gradient", None if found is None else found.numpy())
 
 # %% [markdown]
-# Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; the loss ought to be 0, and the gradient as well.
+# Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; loss and gradient ought to be 0.
 #
-# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs, and does not train the weights that it should. On this page a repair
+# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs, and trains badly. On this page a repair
 # is right when value **and** gradient agree with the mathematics, on inputs that you have not seen.
 #
 # **You will be able to**
@@ -80,7 +80,7 @@ for name, program in programs.items():
 #
 # ## How a case goes
 #
-# As in [first aid](29_first_aid.ipynb): each case is made after the public threads to which the links lead; the program is ours. Name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Here every program needs a repair.
+# As in [first aid](29_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
 #
 # Do not try all seventeen in one sitting. Four are about right: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
 #
@@ -1103,20 +1103,17 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # %% [markdown]
 # ## Recap
 #
-# - In these two cases a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - The NaN of these cases are born where 0 meets ∞, or from 0/0 and ∞ − ∞, often on the way back and under a value that is fine. Mend them where they arise, and not where they show (section 2).
-# - A zero may be the derivative of the program and still not what you want: then it is the *program* that is wrong, as with a clip or a ReLU differentiated twice. A wrong number is found by comparing two things that must agree: batches, a known answer (section 3).
+# - Here a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
+# - A NaN is born where 0 meets ∞, or from 0/0 and ∞ − ∞, often on the way back and under a value that is fine. Mend it where it arises, not where it shows (section 2).
+# - A zero may be the derivative of the program and still not the one that you want: then the *program* is wrong, as with a clip or a ReLU differentiated twice. A wrong number is found by comparing two things that must agree (section 3).
 # - A repair is judged by what it costs, on inputs of every size and dtype, and by the derivatives that come after the first (sections 4 and 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | zeros in place of `None` | training that stands still | a path: what moves with the input? |
 # | `nan_to_num` on a gradient | a loss that stops short | keep the infinity from arising |
 # | −10⁹ for a mask | padding that is attended to | multiply by the mask as well |
 # | a clip in the loss | a parameter that is stuck | clip the variable after the step |
-# | an ε that is not small | small quantities are wrong | choose before the operation |
 # | a mean of means | sparse batches weigh more | add up sums, divide once |
-# | eager execution as a cure | right and slow | tensors for what changes |
 # | a guard with a constant | the second derivative is 0 | a branch with the right derivatives |
 #
 # **Further reading**
