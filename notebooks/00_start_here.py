@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -27,13 +27,13 @@
 #
 # **Prerequisites:** none · **Minutes:** 11 to read, 1 for the exercises; to work through it all, about 15 min
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 201  # where the sigmoid is drawn, between 21 and 1001; odd, so that 0 is one of them
 goal = "13"  # the notebook whose route is marked on the map in section 3
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -96,7 +96,7 @@ print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 # The slope is $1/4$ at 0 and nearly nothing far out. A derivative near zero says "a small change of this input makes no difference". A model whose outputs sit there may learn next to nothing from its
 # errors.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(slope[steepest], 0.25, atol=1e-5)
 np.testing.assert_allclose(x[steepest], 0.0, atol=1e-5)
@@ -136,7 +136,7 @@ slope_at_two = tape.gradient(cube, at)
 print("y     =", cube.numpy())
 print("dy/dx =", slope_at_two.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.at_two.reveal([cube, slope_at_two])
 assert cube == 8.0
@@ -182,7 +182,7 @@ exercises.slope_at_five.check(slope_at_five)
 # Under each title stand the notebooks whose ideas it uses. Each notebook runs on its own, in any order. The dark ones are
 # a notebook that you want to read, the parameter `goal`, and all that it rests on.
 
-# %% tags=["catalogue", "figure"]
+# %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
 collection = {
     "00": ["I. The tape", "Start here", []],
@@ -219,7 +219,7 @@ collection = {
 }
 
 
-# %% tags=["figure"] alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows in the order of reading, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13."
+# %% alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows in the order of reading, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
@@ -347,7 +347,7 @@ plt.show()
 #
 # </details>
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for n, (_, _, needs) in collection.items():
     assert all(need < n for need in needs)  # every arrow leads onwards
@@ -382,7 +382,7 @@ for start_again in (True, True, False):
 # The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters. When in
 # doubt, restart the kernel and run all cells.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_array_equal(draws[0], draws[1])
 assert np.abs(draws[2] - draws[1]).max() > 0.01
@@ -415,7 +415,7 @@ distances = np.abs(slope - closed_form), np.abs(slope.numpy()[five] - difference
 print(f"largest distance from the closed form:         {distances[0].max():.0e}")
 print(f"largest distance from the central differences: {distances[1].max():.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(slope, closed_form, rtol=0, atol=1e-6)
 np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,12 +24,12 @@
 #
 # **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 24 to read, 2 more to go further, 23 for the exercises; to work through it all, about 1 h 30 min
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 200  # of each training run, between 200 and 300
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -120,7 +120,7 @@ runs = {("no clipping", 0.08): train_all(0.08, no_clip), ("limit 5", 0.08): trai
 for (name, rate), (_, norms) in runs.items():
     print(f"{name:<12} last step with a finite gradient:", *last_step(norms))
 
-# %% tags=["figure"] alt="Line plots. Two panels with the gradient norms of ten runs over the first forty steps, on a logarithmic axis. Left, without clipping: most curves rise steeply within a dozen steps and leave the picture at the top. Right, with the limit 5: all ten fall from above the dotted line at 5 and stay near or below it."
+# %% alt="Line plots. Two panels with the gradient norms of ten runs over the first forty steps, on a logarithmic axis. Left, without clipping: most curves rise steeply within a dozen steps and leave the picture at the top. Right, with the limit 5: all ten fall from above the dotted line at 5 and stay near or below it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: ten runs, without and with the line
 _, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
 for ax, ((name, _), (_, norms)), colour in zip(axes, runs.items(), (plots.RED, plots.BLUE), strict=True):
@@ -131,7 +131,7 @@ for ax, ((name, _), (_, norms)), colour in zip(axes, runs.items(), (plots.RED, p
 axes[0].set(ylabel="norm of the gradient, before clipping")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 died = last_step(runs["no clipping", 0.08][1]) < steps
 assert 3 <= died.sum() <= 10
@@ -184,7 +184,7 @@ exercises.steps_cut.guess(...)  # how many of the 200
 cut = alive > 5.0
 print(f"cut: {cut.sum()} of {steps} steps, {cut[:40].sum()} of them among the first 40")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.steps_cut.reveal(int(cut.sum()))
 check_W = starts[one][0][1]
@@ -217,7 +217,7 @@ assert np.median(check_early / check_cuts) > 0.5
 # %% [markdown]
 # A few steps, most of them early. Once the first long steps are survived, $W$ settles, and the gradients become short by themselves.
 
-# %% tags=["figure"] alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line."
+# %% alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where the limit acts
 _, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 numbers = np.arange(1, steps + 1)
@@ -263,7 +263,7 @@ for name, (_, rate) in best.items():
     print(f"{name:<12} rate {rate:<4}  median test loss {np.median(test[name]):.3f}")
 print("the clipped run ends lower from", (test["limit 5"] < test["no clipping"]).sum(), "of the ten starts")
 
-# %% tags=["figure"] alt="Scatter plot. The validation loss against the learning rate, a mark for each of the ten starts. Without clipping the crosses sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15."
+# %% alt="Scatter plot. The validation loss against the learning rate, a mark for each of the ten starts. Without clipping the crosses sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what a limit buys
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 looks = (("no clipping", plots.RED, 0.97, "x", "--"), ("limit 5", plots.BLUE, 1.03, "o", "-"))
@@ -288,7 +288,7 @@ ax.minorticks_off()
 ax.legend(title="medians", loc="lower left")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert all((last_step(norms) == steps).all() for (name, _), (_, norms) in runs.items() if name == "limit 5")
 assert (last_step(runs["no clipping", 0.03][1]) == steps).all()
@@ -321,7 +321,7 @@ for limit, (ends, norms) in limits.items():
     print(f"limit {limit:<6}  steps cut: {cuts[limit].min():3} to {cuts[limit].max():3} of {steps}, ", end="")
     print(f"validation loss: {best_one:.3g} to {worst_one:.3g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.median(val_losses[0.1]) > np.median(val_losses[5.0]) + 0.05
 assert cuts[0.1].min() > 0.9 * steps
@@ -372,7 +372,7 @@ for name, clipped in {"by value": by_value, "by tensor": by_tensor, "globally": 
     norms = [float(tf.norm(g)) for g in clipped]
     print(f"{name:<10} norms {norms[0]:.4g} and {norms[1]:.4g}, turned by {degrees([first, second], clipped):.1f}°")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.clipped_norms.reveal([float(tf.norm(g)) for g in (*by_tensor, *by_global)])
 np.testing.assert_allclose([tf.norm(g) for g in by_tensor], [5.0, 6.5], rtol=1e-6)
@@ -394,7 +394,7 @@ assert degrees([lone], [tf.clip_by_norm(lone, 3.5)]) < 0.05
 # %% alt="Vector diagrams and line plots. Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
 clipping.figure().show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 check_true = [clipping.FIRST, 12.0 * np.array([0.96, -0.28])]
 check_angles = [clipping.turn(check_true, clipping.clip(check_true, c, "each norm")) for c in (0.5, 5.0, 6.5)]
@@ -423,7 +423,7 @@ for limit_of_four in (4.0, 1.0):
     ends_at[limit_of_four] = w.numpy()
     print(f"limit {limit_of_four:.0f}: w = {w.numpy():.4g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.four_steps.reveal(ends_at[1.0])
 np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
@@ -450,7 +450,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
 #
 # Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages for dozens of steps; cut, it does not.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 check_adam = [first_steps["Adam", name] for name in ("not clipped", "clipped to 0.01")]
 np.testing.assert_allclose(check_adam[0], check_adam[1], rtol=2e-2)
@@ -487,7 +487,7 @@ print("clip_by_value:      ", tf.clip_by_value(infinite, -limit, limit).numpy())
 print("clip_by_norm:       ", alone.numpy())
 print("clip_by_global_norm:", *[g.numpy().ravel() for g in together])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.nan_elements.reveal([int(np.isnan(g).sum()) for g in together])
 np.testing.assert_array_equal(tf.clip_by_value(infinite, -limit, limit), [6.5, 4.0])
@@ -512,7 +512,7 @@ for name, (g, c) in cases.items():
     norm_way, global_way = tf.clip_by_norm(g, c).numpy(), tf.clip_by_global_norm([g], c)[0][0].numpy()
     print(f"{name:<28} by norm {norm_way!s:<10} globally {global_way}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for check_g, check_c, check_expected in (
     (cases["float32, [1e20, 3], limit 5"][0], 5.0, [0.0, 0.0]),
@@ -586,7 +586,7 @@ cancel = gradient_of(tf.constant([1.0, -1.0]))
 print(f"two uses that cancel: norm of the slices {tf.linalg.global_norm([cancel]):.3f}, of the gradient ", end="")
 print(f"{tf.norm(tf.convert_to_tensor(cancel)):.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.step_in_the_table.reveal(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))))
 assert isinstance(slices, tf.IndexedSlices)
@@ -664,7 +664,7 @@ clipped = slope(lambda v: clip_gradient(v * v), 2.0)
 received, passed_on = passing[-1]
 print(f"received {received:.4g}, passed on {passed_on:.4g}; dy/dv = {clipped.numpy():.4g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.clip_gradient.reveal(clipped)
 np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
@@ -695,7 +695,7 @@ for name, f in places.items():
 #
 # If the gradient of a variable is all you want to limit, clip what the tape returns. A clip inside is for a gradient that passes through the middle of a model.
 
-# %% tags=["figure"] alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
+# %% alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the place of the clip
 scales = np.float32([1, 2, 5, 10, 25, 100])
 arriving = {
@@ -716,7 +716,7 @@ ax.set(
 )
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(list(found.values()), [50.0, 0.5, 1.0], rtol=1e-6)
 np.testing.assert_allclose(arriving["no clip: 4 s"], 4 * scales, rtol=1e-6)
@@ -771,7 +771,7 @@ by_tensor_loss = np.array([loss_of(parameters, val_x, val_y) for parameters in e
 print(f"rate {rate}, median validation loss: {np.median(by_tensor_loss):.3f} by tensor, ", end="")
 print(f"{np.median(val_loss['limit 5', rate]):.3f} globally")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global, "clipvalue": by_value}.items():
     for value, gradient in zip(moved[option], expected, strict=True):
@@ -823,7 +823,7 @@ for name, (clip, size) in sets.items():
     worst[name] = max(products)
     print(f"{name:<9} largest of {len(products)} products: {worst[name]:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert max(worst.values()) < 1e-9
 for check_clip, check_size in sets.values():

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -26,7 +26,7 @@
 #
 # **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 24 to read, 5 more to go further, 33 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 100  # training points in the plane, section 4
@@ -35,7 +35,7 @@ epochs = 10  # passes over the training images
 penalty = 0.3  # weight of the squared input gradient in the loss of these sections
 floor = 0.9  # the test accuracy that both classifiers must reach before the attack
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -112,7 +112,7 @@ d2y_dx2 = outer.gradient(dy_dx, x)
 print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.outside.reveal([dy_dx, d2y_dx2])
 
@@ -180,7 +180,7 @@ third = derivative(second)
 for name, df in {"3x²": first, "6x": second, "6": third}.items():
     print(f"{name:<3} at 3: {df(t).numpy()}")
 
-# %% tags=["figure"] alt="Line plot. Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name."
+# %% alt="Line plot. Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the cubic and its two derivatives
 xs = tf.linspace(-2.0, 2.0, 201)
 
@@ -197,7 +197,7 @@ for values, name, style, colour, where in curves:
 ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabel="value")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with ExplainTape() as untold:
     with tf.GradientTape() as inner:
@@ -249,7 +249,7 @@ nested = outer.gradient(gradient, x)
 print("gradient:                ", gradient.numpy())
 print("gradient of the gradient:", nested.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.how_many.reveal(int(tf.size(nested)))
 
@@ -269,7 +269,7 @@ hessian = outer.jacobian(gradient, x)
 del outer
 print(hessian.numpy())
 
-# %% tags=["figure"] alt="Two heat maps. Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4."
+# %% alt="Two heat maps. Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the Hessian and its column sums
 _, (upper, lower) = plt.subplots(2, 1, figsize=(4.6, 5), layout="constrained", height_ratios=[3, 1])
 style = {"xlabel": "element of x", "limit": 12, "colorbar": False}
@@ -308,7 +308,7 @@ print("input gradient: ", g1.shape, "  its norm:", g1_norm.shape)
 print("d norm/d kernel:", dkernel.shape)
 print("d norm/d bias:  ", dbias.shape)
 
-# %% tags=["figure"] alt="Computation graph. A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm."
+# %% alt="Computation graph. A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the outer tape's record
 kernel, bias = layer.kernel, layer.bias
 with ExplainTape() as recorded:
@@ -349,7 +349,7 @@ _, only_dkernel, no_dbias = penalty_gradients(tf.reduce_sum)
 print("d norm/d kernel:", only_dkernel.shape)
 print("d norm/d bias:  ", no_dbias)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.bias_alone.reveal("None" if no_dbias is None else "something else")
 
@@ -387,7 +387,7 @@ norm, of_norm, _ = penalty_gradients(dead_loss)
 print("the norm:", norm.numpy())
 print("NaN in its gradient:", int(np.isnan(of_norm).sum()), "of", int(tf.size(of_norm)))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.dead_norm.reveal("NaN" if np.isnan(of_norm).all() else "something else")
 
@@ -489,7 +489,7 @@ flat["penalised"].set_weights(flat["plain"].get_weights())
 train(flat["plain"], moons, moon_labels, weight=0.0, epochs=1000, rate=0.03)
 train(flat["penalised"], moons, moon_labels, weight=0.1, epochs=1000, rate=0.03)
 
-# %% tags=["figure"] alt="Two scatter plots over maps of the probability. Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places."
+# %% alt="Two scatter plots over maps of the probability. Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the decision boundary, before and after
 xs_, ys_ = np.meshgrid(np.linspace(-2, 3, 201), np.linspace(-1.8, 2.2, 201))
 grid = np.stack([xs_.ravel(), ys_.ravel()], axis=1).astype(np.float32)
@@ -531,7 +531,7 @@ for name, model in flat.items():
     fresh[name] = np.mean(np.argmax(model(new_points), axis=1) == new_labels)
     print(f"{name:<9}  input gradient, mean norm: {steepness[name]:.2f}   accuracy: {fresh[name]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert margins["penalised"] > 1.25 * margins["plain"]
 assert steepness["penalised"] < 0.7 * steepness["plain"]
@@ -602,7 +602,7 @@ print(f"plain, random signs: {accuracy(models['plain'], shaken):.3f}")
 print(f"plain, attacked:     {accuracy(models['plain'], attacked):.3f}")
 print(f"penalised, attacked: {accuracy(models['penalised'], attacked_penalised):.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 kept_by_noise, kept_by_attack = (accuracy(models["plain"], images) for images in (shaken, attacked))
 as_expected = kept_by_noise > 0.85 and kept_by_attack < 0.65
@@ -624,7 +624,7 @@ assert np.sum((answers[0] == test_labels) & (answers[1] != test_labels)) >= 6
 # add up, pixel by pixel. The penalised model, attacked through its *own* gradients, keeps more.
 # That does not make it safe. This is one weak attack, a single long step; those that take several short ones and compute the gradient anew for each are stronger (Madry and others), and a defence has to be judged by them.
 
-# %% tags=["figure"] alt="Images. Two rows of six digit images. Above, test images with the model's correct answers as titles. Below, the same images after the attack: greyer and blotchy but still the same digits to the eye, with wrong answers as titles."
+# %% alt="Images. Two rows of six digit images. Above, test images with the model's correct answers as titles. Below, the same images after the attack: greyer and blotchy but still the same digits to the eye, with wrong answers as titles." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: six images that were fooled
 before, after = (np.argmax(models["plain"](images), axis=1) for images in (test_images, attacked))
 fooled = np.flatnonzero((before == test_labels) & (after != test_labels))[:6]
@@ -690,7 +690,7 @@ print("first row by the tape:   ", np.round(by_tape[0], 3))
 print("first row by differences:", np.round(true[0], 3))
 print(f"relative error: {100 * off:.1f} %")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.off_by.reveal("more than 1 %" if off > 0.01 else "something else")
 
@@ -728,7 +728,7 @@ def hessian_of(variance):
 stopped = hessian_of(lambda x: tf.nn.moments(x, [0])[1])
 written_out = hessian_of(lambda x: tf.reduce_mean((x - tf.reduce_mean(x)) ** 2))
 
-# %% tags=["figure"] alt="Two heat maps. Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere."
+# %% alt="Two heat maps. Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two Hessians of one variance
 _, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 titles = ("tf.nn.moments: the mean is held still", "written out: the mean moves along")
@@ -761,7 +761,7 @@ _, by_tape = penalty_and_gradient(normalise, kernel)
 print("first row by the tape:   ", np.round(by_tape[0], 3))
 print("first row by differences:", np.round(true[0], 3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(stopped, 2 / 3 * np.eye(3), atol=1e-6)
 np.testing.assert_allclose(written_out, 2 / 3 * (np.eye(3) - 1 / 3), atol=1e-6)
@@ -816,7 +816,7 @@ print("weights (0, 1, 0):", row.numpy())
 # This is the middle row of the matrix in section 2, for the price of one more backward pass. With other weights $v$ you get $Hv$, a
 # **Hessian–vector product**: [12](12_forward_mode.ipynb) computes it in another way, and [14](14_without_the_matrix.ipynb) builds on it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(row, hessian[1], rtol=1e-6)
 np.testing.assert_allclose(row, [2.0, 6.0, 4.0], rtol=1e-6)
@@ -881,7 +881,7 @@ by_helper = outer.gradient(size, kernel)
 print("first row by the helper: ", np.round(by_helper[0], 3))
 print("first row by differences:", np.round(true[0], 3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_helper, true, rtol=1e-5, atol=1e-6)
 direction = tf.constant(generator.normal(size=samples.shape))
@@ -912,7 +912,7 @@ def gradient_of_f(x):
 expected = gradcheck.numerical_jacobian(gradient_of_f, [1.0, 2.0, 3.0])
 print(np.round(expected, 4) + 0.0)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(hessian, expected, rtol=1e-6, atol=1e-6)
 np.testing.assert_allclose(hessian, [[4.0, 2.0, 0.0], [2.0, 6.0, 4.0], [0.0, 4.0, 0.0]], rtol=1e-6)

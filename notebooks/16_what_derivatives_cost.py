@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 18 to read, 1 more to go further, 28 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 batch = 128  # examples of the first network
 width = 256  # units of each of its hidden layers, 64 or more: section 4 needs a Hessian that does not fit
 calls = 10  # timed calls, of which the median counts
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -107,7 +107,7 @@ print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['
 # - say how much of a call's time is Python, and how much is arithmetic (section 3),
 # - predict memory before you allocate it, and trade it for work (sections 4 and 5).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 n = sum(int(tf.size(part)) for part in gradient())
 assert n == 784 * width + width * width + width * 10
@@ -181,7 +181,7 @@ pairs = (("gradient", "forward"), ("HVP", "gradient"))
 for one, other in pairs:
     print(f"{one} / {other}: {count[one] / count[other]:.2f} counted, {seconds[one] / seconds[other]:.2f} measured")
 
-# %% tags=["figure"] alt="Bar chart. Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars."
+# %% alt="Bar chart. Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: counted and measured
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 position = np.arange(2)
@@ -205,7 +205,7 @@ plt.show()
 # The hatched bars are the same on every machine. The others are the machine's own: a time also holds what no product counts, such as `tanh`, the start of each operation, and
 # memory. The principle is about the counts.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.product.reveal("1 to 3" if 1 < count["HVP"] / count["gradient"] < 3 else "another")
 layers = [batch * rows * columns for rows, columns in pairwise(sizes)]
@@ -302,7 +302,7 @@ times = medians(
 timed = {what: np.array([times[what, k] for k in range(len(points))]) for what in second_order}
 print("Hessian / product, in time:", (timed["Hessian"] / timed["product"]).round(1))
 
-# %% tags=["figure"] alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs."
+# %% alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: counted slopes, measured times
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for what, style, colour in (("Hessian", "o-", plots.RED), ("product", "s--", plots.BLUE)):
@@ -323,7 +323,7 @@ plt.show()
 # The times do carry a weaker statement: the Hessian costs more than one product, and the larger $n$ is, the more so. The exponents come from counting.
 # At $n = 10^6$, a small model today, the Hessian has $10^{12}$ entries.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.doubled.reveal([round(counted[what][1] / counted[what][0], 2) for what in ("Hessian", "product")])
 assert n[1] == 2 * n[0]
@@ -378,7 +378,7 @@ later_call = medians({way: lambda run=run: run(w) for way, run in ways.items()})
 for way in ways:
     print(f"{way:5}  first call {1e3 * first_call[way]:7.1f} ms, a later call {1e3 * later_call[way]:7.2f} ms")
 
-# %% tags=["figure"] alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager."
+# %% alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: first and later calls
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for shift, taken, colour, hatch, label in (
@@ -404,7 +404,7 @@ plt.show()
 # Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. Whether that pays for a function that you call a few times depends on three times, of the first call, of a later one and of an eager one: the exercise below does the sum. A function that you call in a long loop
 # should be compiled, and always called with the same shapes: a new shape is traced anew.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.eager.reveal("more than 5" if later_call["graph"] < later_call["eager"] / 5 else "5 or less")
 for way in ("graph", "xla"):
@@ -450,7 +450,7 @@ print(message.split(" bytes")[0].rsplit(" (", 1)[0])
 # %% [markdown]
 # The estimate is 1.7 times the matrix, because the rows of the largest block, those of the largest source, are copied when they are joined. The rest of the message names what to use instead: `hvp`, whose result is as large as the weights, 1 MiB.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert weight_count == 784 * width + width * width + width * 10
 assert width != 256 or f"{4 * weight_count**2 / 2**30:.1f}" == "269.2"
@@ -522,7 +522,7 @@ print("evaluations of a layer:", len(held_plain))
 # %% [markdown]
 # All 24 results are kept. The record grows with every layer, and with the batch; in a deep network it is often this record that fills the memory, not the weights or the gradient.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert held_plain == list(range(1, 25))
 with tf.GradientTape() as tape_again:
@@ -575,7 +575,7 @@ print("results kept:          ", kept)
 print("evaluations of a layer:", len(held_checkpointed))
 print("most alive at once:    ", max(held_checkpointed))
 
-# %% tags=["figure"] alt="Line plot. Number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The checkpointed line climbs slowly in steps to 7 during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth during the next 24."
+# %% alt="Line plot. Number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The checkpointed line climbs slowly in steps to 7 during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth during the next 24." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what is alive
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
@@ -609,7 +609,7 @@ plt.show()
 # With $k$ blocks of $n / k$ layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. This is least at $k = \sqrt n$, where it is $2\sqrt n$. A chain of 1024 layers needs 64 results instead of
 # 1024, for one more forward pass.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.checkpoints.reveal([kept, len(held_checkpointed)])
 assert kept == 6
@@ -641,7 +641,7 @@ modes.figure().show()
 # Between the lines reverse mode takes fewer passes, and its record makes it hold more. With one layer the record is as small as forward mode's one value, and the lines are one. With many inputs and few
 # outputs, as in training, forward mode loses on both counts.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.autodiff.ForwardAccumulator(start, tf.ones_like(start)) as accumulator:
     h, values, tangents = start, [], []
@@ -681,7 +681,7 @@ by_tapes = hessian_vector_product()[-1]
 error = np.max(np.abs(by_tapes - numerical)) / np.max(np.abs(numerical))
 print(f"largest difference, relative to the largest entry: {error:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert numerical.shape == by_tapes.shape == (width, 10)
 assert error < 1e-3
