@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 26 to read, 2 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 25 to read, 2 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 16 to read, 6 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 6 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
