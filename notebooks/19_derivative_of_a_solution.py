@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_derivative_of_a_solution.ipynb)
 #
-# **Prerequisites:** [07 Custom gradients](07_custom_gradients.ipynb), [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 2 more to go further, 27 for the exercises
+# **Prerequisites:** [07 Custom gradients](07_custom_gradients.ipynb), [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 2 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
