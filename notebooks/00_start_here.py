@@ -291,10 +291,10 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 11 + 1 |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 28 + 34 |
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 29 + 30 |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 28 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
 #
@@ -348,7 +348,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 22 + 70 |
+# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
 # | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 26 + 121 |
 #
 # </details>

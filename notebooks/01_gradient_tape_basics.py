@@ -62,16 +62,12 @@ dy_dx = tape.gradient(y, x)
 print("y     =", y.numpy())
 print("dy/dx =", dy_dx.numpy())
 
-# %% [markdown]
-# What does 9 say? Nudge $x$ by a thousandth, and see what $y$ does.
-
-# %%
 nudge = 0.001
 nudged = (x + nudge) * (x + nudge) + 5.0 * (x + nudge)
-print(f"y moves by {nudged - y:.4f}, which is {(nudged - y) / nudge:.2f} times the nudge")
+print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 
 # %% [markdown]
-# About nine times the nudge. The derivative is that factor for a nudge that goes to 0. By hand it is $2x + 5 = 9$; but nobody gave TensorFlow that formula.
+# A nudge of $x$ moves $y$ by nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$; but nobody gave TensorFlow that formula.
 #
 # **You will be able to**
 #
@@ -127,7 +123,7 @@ step_through(tape, y, x)
 #
 # Why from the end? Whoever uses an entry's result stands further down. When you arrive at an entry, its sum is complete.
 #
-# Two rules are all it takes: **multiply along a path, add where paths meet.** Going up the list with them is the
+# Two rules: **multiply along a path, add where paths meet.** Going up the list with them is the
 # **backward pass**, and the method is **backpropagation**, or **reverse-mode** automatic differentiation. The sum
 # of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*: upstream as seen by the
 # backward pass, which starts at the target.
@@ -262,25 +258,6 @@ for f in (fan_out, chain, loop):
     slope = tape.gradient(value, theirs)
     print(f"{f.__name__:8} value {value:5}   slope: yours {mine.gradient:5}, TensorFlow {slope:5}")
 
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-assert (result.value, root.gradient) == (14.0, 9.0)
-again = Number(2.0)
-product_of_it = again * 5.0
-for _ in range(2):
-    backward_pass(product_of_it)
-assert again.gradient > 5.0  # added to what was there
-exact = {fan_out: lambda x: 2 * x + 5, chain: lambda x: 8 * x + 4, loop: lambda x: 4 * x**3}
-for f, derivative in exact.items():
-    for point in (-1.5, 0.0, 3.0):
-        record.clear()
-        mine, theirs = Number(point), tf.Variable(point)
-        backward_pass(f(mine))
-        with tf.GradientTape() as tape:
-            value = f(theirs)
-        assert mine.gradient == tape.gradient(value, theirs) == derivative(point)
-assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
-
 # %% [markdown]
 # Twenty lines are enough to *train*. A straight line $w\,t + c$ is to pass through the points (0, 1), (1, 3) and (2, 5). Each step needs an empty record and new numbers: a second `backward_pass` over the same ones would add to the gradients that are there.
 
@@ -301,11 +278,26 @@ print(f"w = {w_value:.3f}, c = {c_value:.3f}, loss {loss.value:.6f}, {len(record
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose([w_value, c_value], [2.0, 1.0], atol=1e-3)
+assert (result.value, root.gradient) == (14.0, 9.0)
+again = Number(2.0)
+product_of_it = again * 5.0
+for _ in range(2):
+    backward_pass(product_of_it)
+assert again.gradient > 5.0  # added to what was there
+exact = {fan_out: lambda x: 2 * x + 5, chain: lambda x: 8 * x + 4, loop: lambda x: 4 * x**3}
+for f, derivative in exact.items():
+    for point in (-1.5, 0.0, 3.0):
+        record.clear()
+        mine, theirs = Number(point), tf.Variable(point)
+        backward_pass(f(mine))
+        with tf.GradientTape() as tape:
+            value = f(theirs)
+        assert mine.gradient == tape.gradient(value, theirs) == derivative(point)
+assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
 # That is machine learning, without a library. TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and records only inside its `with` block.
-
-# %% [markdown]
+#
 # ### Exercise: Two more entries (6 min)
 #
 # What would your tape need for a division and a tanh? Their local derivatives stand in section 1. Write the forward and the backward pass
@@ -348,8 +340,7 @@ for name, g in gradients.items():
 
 # %% [markdown]
 # **A gradient has its source's shape.** Entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the source does.
-# Follow the numbers: $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that
-# reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
+# Here $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
 #
 # $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
 #
@@ -468,8 +459,7 @@ plt.show()
 
 # %% [markdown]
 # The gradient is a slope *here*. Past the lowest point the loss climbs,
-# and beyond a step of about 0.16 it ends higher than it began. So take many small steps. Each needs a new tape, since the
-# variables have moved. `assign_sub` subtracts in place, so that
+# and beyond a step of about 0.16 it ends higher than it began. So take many small steps, each with a new tape. `assign_sub` subtracts in place, so that
 # the variable stays a variable.
 
 # %%
@@ -586,7 +576,7 @@ assert dy_dx == 7.0
 # the source: $3 + 4$. A list of targets is summed in the same way. `output_gradients=` weights the entries ([11](11_jacobians.ipynb)).
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
-# Below, the target is first the walker's nine squared errors, then their mean.
+# Below, the target is the walker's nine squared errors, then their mean.
 
 # %%
 speed = tf.Variable(0.0)
@@ -604,7 +594,7 @@ unreduced = gradient_of(lambda errors: errors)
 averaged = gradient_of(tf.reduce_mean)
 
 # %% [markdown]
-# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. **The fix:** `tf.reduce_mean` before the block closes.
+# The first is the gradient of the *sum*: nine times too large. **The fix:** `tf.reduce_mean` before the block closes.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -715,8 +705,7 @@ assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
 # The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ alone. A wrong number is worse than `None`. **The fix:** `watch` at the top of the block.
-
-# %% [markdown]
+#
 # ## 8. Control flow
 #
 # The tape records operations, not Python. What does it make of an `if`?
@@ -753,7 +742,7 @@ compiled = tape.gradient(result, [a, b, gate])
 assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. `gate` chose
+# The tape sees the operations that run, and no others: nothing was computed from `b`. `gate` chose
 # the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
 # record. So is the other branch where a function is compiled ([02](02_training_with_a_tape.ipynb), section 6). **Here `None` says that no gradient got through to the
 # source, and 0 that one did, and is zero.**

@@ -203,7 +203,7 @@ plt.show()
 #
 # The cure keeps the value in floating point: for positive numbers `tf.floor` cuts off the digits after the point as the cast does.
 # Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
-# *value* of the rounded-down demand and the *gradient* of the demand, a **straight-through estimator**.
+# *value* of the rounded-down demand and the *gradient* of the demand; [06](06_stop_gradient.ipynb) has more on this **straight-through estimator**.
 
 # %%
 with tf.GradientTape() as tape:

@@ -836,4 +836,4 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 #
 # **Enough for most: you may stop here.** You can train with a tape, and find out what is wrong when it does not. The [clinic](29_first_aid.ipynb) has fifteen programs to practise on.
 #
-# **Read next**, for more control: [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).
+# **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).
