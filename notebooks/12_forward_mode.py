@@ -368,7 +368,7 @@ exercises.one_weight.check(answer_to_weight)
 # %% [markdown]
 # ## 4. Jacobians by columns
 #
-# One forward pass gives one column of the Jacobian, one backward pass gives one row: section 6 of [11](11_jacobians.ipynb) counts both. So a loop over unit
+# One forward pass gives one column of the Jacobian, one backward pass gives one row: section 5 of [11](11_jacobians.ipynb) counts both. So a loop over unit
 # directions builds a Jacobian column by column. The opening's has one column, 201 outputs of one input: a single pass.
 #
 # The next function has 3 inputs and 7 × 6 outputs. On which axis do you stack the

@@ -1,8 +1,7 @@
 """Exercises and predictions of the notebook "Jacobians"."""
 
-from unittest import mock
-
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.passes import count_passes
 
 import tensorflow as tf
 
@@ -46,6 +45,16 @@ passes = Prediction(
         (50, "That counts the source's elements. They are all reached by the same pass."),
         (1, "One pass gives the gradient of *one* scalar. Here each target element is a scalar of its own."),
         (7, "That counts the examples. Each example has 10 outputs, and each of them is a target element."),
+    ),
+)
+
+sum_agrees = Prediction(
+    "jacobians.sum_agrees",
+    options=("both", "the first", "the second", "neither"),
+    remarks=(
+        ("both", "So it should be. One of the two goes through a rule of TensorFlow's that is wrong."),
+        ("the first", "One of them is wrong, but it is the other: the axis is counted from the end in the wrong one."),
+        ("neither", "One of the two agrees. What differs between them is the sign of an axis."),
     ),
 )
 
@@ -260,42 +269,6 @@ def _(x):
     return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
 
 
-def _count_passes(limit):
-    """An observer: the Jacobian, and the number of passes, which is told only where it is above limit(f, x)."""
-
-    def observe(answer, f, x):
-        count = 0
-
-        class Tape(tf.GradientTape):
-            def gradient(self, *args, **kwargs):
-                nonlocal count
-                count += 1
-                return super().gradient(*args, **kwargs)
-
-            def jacobian(self, target, *args, **kwargs):
-                nonlocal count
-                total = count + int(tf.size(target))
-                result = super().jacobian(target, *args, **kwargs)
-                count = total  # the passes of this call are in it, however many of them were traced as one
-                return result
-
-        class Accumulator(tf.autodiff.ForwardAccumulator):
-            def __init__(self, *args, **kwargs):
-                nonlocal count
-                count += 1
-                super().__init__(*args, **kwargs)
-
-        with (
-            mock.patch.object(tf, "GradientTape", Tape),
-            mock.patch.object(tf.autodiff, "ForwardAccumulator", Accumulator),
-        ):
-            jacobian = answer(f, x)
-        most = limit(f, x)
-        return {"the Jacobian": jacobian, "the number of passes": f"at most {most}" if count <= most else f"{count}"}
-
-    return observe
-
-
 def _of_two(x):
     return tf.sin(tf.cast(tf.range(1, 10), x.dtype) * x[0]) * x[1]
 
@@ -331,16 +304,16 @@ fewest_passes = Exercise(
     title="As few passes as possible",
     minutes=12,
     hints=(
-        "Which of the two ways of section 6 takes as many passes as there are inputs, and which takes as many as "
+        "Which of the two ways of section 5 takes as many passes as there are inputs, and which takes as many as "
         "there are outputs?",
         "`x.shape[0]` is known. For the outputs, evaluate `f(x)` and look at the shape. Then choose.",
-        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 6. Its `tf.eye` makes "
+        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 5. Its `tf.eye` makes "
         "float32 unless you tell it the dtype, and its result is stacked column by column.",
     ),
     checker=Function(
         reference=_differences,
         inputs=_maps,
-        observe=_count_passes(lambda f, x: min(len(f(x)), len(x))),
+        observe=count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
         axes=("output", "input"),
         dtypes=(tf.float32, tf.float64),
     ),
@@ -467,7 +440,7 @@ chosen_mean = Exercise(
     hints=(
         "What is computed after the block has closed is not on the record. What can you still say to the tape when "
         "you ask it?",
-        "`output_gradients` weights the sum (section 9). Write the mean of the chosen losses as a weighted sum of all "
+        "`output_gradients` weights the sum (section 10). Write the mean of the chosen losses as a weighted sum of all "
         "of them.",
         "The weight of a chosen example is one over the number of chosen ones, that of the others is 0. "
         "`tf.cast(chosen, losses.dtype)` turns True and False into 1 and 0.",
