@@ -70,9 +70,8 @@ print("d²y/dx² =", d2y_dx2.numpy())
 # **You will be able to**
 #
 # - nest two tapes, and say why a second derivative is `None` (section 1),
-# - say which numbers the gradient of a gradient holds for a vector (section 2),
-# - differentiate a loss that contains an input gradient: double backpropagation (section 3),
-# - train with such a penalty, and see the decision boundary move (section 4),
+# - say what the gradient of a gradient is for a vector (section 2),
+# - train with a penalty on an input gradient (sections 3 and 4),
 # - recognise a second derivative that is wrong without warning, and cure it (section 5).
 
 # %% [markdown]
@@ -317,8 +316,8 @@ plt.show()
 
 # %% [markdown]
 # This is what the outer tape recorded, for the squared norm, which is two operations shorter. The inner tape does not watch the kernel, and the outer gradient
-# exists all the same: each tape keeps its own list. The kernel enters twice, in the forward pass at `layer(inputs)` and in the inner backward pass at
-# `inner.gradient`. In formulas, the input gradient is $2\,(xW + b)\,W^{\mathsf T}$, with two factors $W$ and one $b$.
+# exists all the same: each tape keeps its own list. The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at
+# `inner.gradient`, the bias once.
 #
 # Two things go wrong in practice. First, let the loss be the plain sum of the layer's outputs.
 #
@@ -846,8 +845,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 #
 # - Close the inner block, ask the inner tape, then close the outer block, and watch a tensor on both. Otherwise the second derivative is `None` (section 1).
 # - For a vector, nested gradients are the column sums of the Hessian, which is the Jacobian of the gradient (section 2).
-# - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of its gradient with respect to the parameters. Penalise the squared norm (section 3).
-# - Here the penalty moves the decision boundary away from most training points (section 4).
+# - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of its gradient. Penalise the squared norm (sections 3 and 4).
 # - `tf.nn.moments` stops the gradient of the mean, so second derivatives through Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning (section 5).
 #
 # | Trap | What you see | What to do |

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 26 to read, 4 more to go further, 34 for the exercises
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 4 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -104,22 +104,19 @@ plt.show()
 #
 # **You will be able to**
 #
-# - draw a Jacobian as a linear map, push a tangent forwards through it and pull a cotangent back (section 1),
-# - get one derivative for each element of a target with `tape.jacobian` (section 2),
-# - name a Jacobian's axes, and recover the gradient from it (section 3),
-# - ask for several sources, and for several targets (section 4),
-# - predict the passes and bytes that a Jacobian takes, and choose between rows and columns (sections 5 and 6),
-# - test a Jacobian with one product, and find one that is wrong without warning (section 7).
-#
+# - push a tangent forwards through a Jacobian, and pull a cotangent back (section 1),
+# - get one derivative for each element of a target, and name the axes (sections 2 to 4),
+# - predict the passes and bytes that a Jacobian takes (sections 5 and 6),
+# - test a Jacobian with one product, and find one that is wrong (section 7).
 # ## 1. A linear map
 #
-# Near a point, a smooth function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
+# Near a point, a function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
 # Jacobian,
 #
 # $$J_{ij} = \frac{\partial y_i}{\partial x_j},$$
 #
-# with one row for each output and one column for each input. With as many inputs as outputs, the shape cannot tell rows from
-# columns. A value can. The function is $(a, b) \mapsto (ab,\ a + 3b)$, the point $(2, 5)$.
+# with one row for each output and one column for each input. Where the shape cannot tell rows from
+# columns, a value can. The function is $(a, b) \mapsto (ab,\ a + 3b)$, the point $(2, 5)$.
 #
 # **Predict.** Which number stands in the upper right of $J$?
 
@@ -267,8 +264,7 @@ plt.show()
 
 # %% [markdown]
 # Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives
-# $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$. Multiply tangent by cotangent and add: over the inputs, $2.2 \cdot 0.8 - 1.2 \cdot 0.6 = 1.04$; over the
-# outputs, $0.6 \cdot 5.2 - 0.8 \cdot 2.6 = 1.04$.
+# $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$. Multiply tangent by cotangent and add, over the inputs or over the outputs: $1.04$.
 
 # %% tags=["check"]
 # @title Check
@@ -324,8 +320,8 @@ assert abs(float(x[np.argmax(dy_dx)])) <= 20.0 / (points - 1)  # the peak is at 
 assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 
 # %% [markdown]
-# A scalar has no axes, so the target's are all there are. The Jacobian has one entry for each element of `y`; `gradient` returns the sum
-# of all 201. Each entry is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$, with its peak, one quarter, at zero.
+# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$,
+# with its peak, one quarter, at zero.
 
 # %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
@@ -640,9 +636,9 @@ for ax, title, ylabel in (
 plt.show()
 
 # %% [markdown]
-# The clock agrees about the winner at both ends, not about the factor, which falls far short of $128 / 2 = 64$ for the tallest.
-# Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again beside the
-# tangent. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32. So decide by counts where they are far apart, and do not expect the clock to show the same factor.
+# The clock agrees about the winner at both ends. The factor falls far short of $128 / 2 = 64$ for the tallest.
+# Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again. In products with the large matrix it is
+# $1 + 128$ against $2 \cdot 2$, a factor of 32. So decide by counts where they are far apart.
 
 # %% tags=["check"]
 # @title Check
@@ -702,11 +698,9 @@ assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * output
 assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 
 # %% [markdown]
-# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It does not fit into most machines, and it need not: the loss's gradient is
-# one product $u^\top J$, and takes 1.5 MiB. So predict first, and ask for less: a gradient, one row, one product with a vector.
-#
-# Where examples do not influence each other, the Jacobian of a batch's outputs with respect to its *inputs* is zero but for one block for each example. `batch_jacobian` leaves
-# those zeros out: see [15](15_batch_jacobians.ipynb).
+# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is
+# one product $u^\top J$, and takes 1.5 MiB. Predict first, and ask for less: a gradient, one row, one product with a vector.
+# Where examples do not influence each other, [15](15_batch_jacobians.ipynb) leaves out the zeros between them.
 
 # %% [markdown]
 # ## 7. A Jacobian that is wrong
@@ -748,14 +742,14 @@ assert misses["second"] < 1e-5
 np.testing.assert_array_equal(first(x), second(x))
 
 # %% [markdown]
-# No error, no warning, and TensorFlow's own Jacobian is wrong by as much as it is large. The gradient is right. What differs is how the rows are made.
+# No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right. What differs is how the rows are made.
 #
 # By default `jacobian` does not loop. It traces **one** backward pass and rewrites that graph so that each operation handles all upstream gradients in a stack, with a new axis in front. The
-# rewriting is called `pfor`, a parallel loop, and it needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the *stack*, and the rows change places.
-# `experimental_use_pfor=False` makes the passes one by one, and is right.
+# rewriting is called `pfor`, and it needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the *stack*, and the rows change places.
+# With `experimental_use_pfor=False` the passes run one by one.
 #
-# You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees errors that cancel in the sum. One more
-# backward pass, two lines:
+# You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees errors that cancel in the sum:
+
 
 # %%
 def product_error(tape, target, source, jacobian):
@@ -1029,18 +1023,16 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # %% [markdown]
 # ## Recap
 #
-# - A Jacobian is a linear map. $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back, and $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ (section 1).
-# - `tape.jacobian` gives one derivative for each element of the target, where `gradient` gives their sum (section 2).
-# - The target's axes come first, then the source's; summed over the target's, the Jacobian is the gradient (section 3).
-# - Sources may come in a container; the target is one tensor, so call again or concatenate inside the tape (section 4).
+# - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
+# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient (sections 2 and 3).
+# - Sources may come in a container; the target is one tensor (section 4).
 # - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 5 and 6).
-# - A right Jacobian gives the tape's own product with a random cotangent. `pfor` can be wrong without warning (section 7).
-#
+# - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
-# | a list of targets | `AttributeError` about `shape` | one call for each target, or concatenate inside the tape |
+# | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
 # | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop | slow, and a warning of retracing | put it in a `tf.function` |
