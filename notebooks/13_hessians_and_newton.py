@@ -57,6 +57,9 @@ runtime.start(seed)
 
 
 # %%
+tf.get_logger().setLevel("ERROR")  # `second_order` is traced once for each new function; TensorFlow would warn of it
+
+
 def banana(w):
     return (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2
 
