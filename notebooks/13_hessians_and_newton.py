@@ -361,14 +361,13 @@ before, after = relu_loss(flat_kernel), relu_loss(flat_kernel + damped_step)
 print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
-# With $H$ itself the step is long and changes out of all proportion: it is made of rounding errors. On some processors the solver notices, refuses, and the row says `nan`.
-# The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity. Every eigenvalue grows by $\varepsilon$, and none is zero now. With 30 examples nothing would have been needed.
+# With $H$ itself the step is made of rounding errors. On some processors the solver notices, refuses, and the row says `nan`.
+# The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity, and no eigenvalue is zero. With 30 examples nothing would have been needed.
 #
-# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It does not move along the zero eigenvectors: where $Jv = 0$ the slope is zero too, because by the chain rule
-# $g = \tfrac{2}{42} J^\top y$. And it is a good step: the last line shows the loss before and after it.
+# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, because by the chain rule
+# $g = \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. And it is a good step: the last line shows the loss before and after it.
 #
-# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes $N^3$ multiplications where solving takes $N^3/3$, and it can lose digits. To see how many, damp very little, and put each
-# step back into the equation.
+# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving, and it can lose digits. To see how many, damp very little, and put each step back into the equation.
 #
 # **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
 
@@ -410,13 +409,13 @@ assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
 
 # %% [markdown]
-# The inverse has rounding errors of its own, in proportion to the **condition number**, the largest eigenvalue over the smallest, and the product passes them on. `solve` looks for the one $s$ that fits this
-# right-hand side, and its residual stays at the rounding of $\lVert H\rVert \lVert s\rVert$. That is little here, because $g$ has no part along the flat directions and $s$ is short; for a random right-hand side the two residuals are alike (Druinsky and Toledo).
+# The inverse has rounding errors in proportion to the **condition number**, the largest eigenvalue over the smallest, and the product passes them on. `solve` fits one $s$ to this right-hand side, and its residual stays at the rounding of
+# $\lVert H\rVert \lVert s\rVert$. For a random right-hand side $s$ is long, and the two residuals are alike (Druinsky and Toledo).
 
 # %% [markdown]
 # ## 3. When the step climbs
 #
-# $Hs = -g$ asks for the point where the model's gradient vanishes. Nothing in it says *minimum*, and nothing says that the model still holds that far away. Two functions of one variable, one for each failure:
+# $Hs = -g$ asks for the point where the model's gradient vanishes. Nothing in it says *minimum*, or that the model still holds that far away. Two functions of one variable, one for each failure:
 #
 # - $f(w) = \log\cosh w$ at $1.5$ is convex and flattens out: $f'' = 1 - \tanh^2 w$ is small;
 # - $f(w) = \tfrac14 w^4 - \tfrac12 w^2$, a double well, at $0.4$ has negative curvature: $f'' = 3w^2 - 1 < 0$.

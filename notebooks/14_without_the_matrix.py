@@ -178,15 +178,14 @@ assert tf.norm(check_long - check_exact) < 3e-6 * tf.norm(check_exact)  # a quad
 assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 
 # %% [markdown]
-# With a small step the two gradients agree in most of their digits, and the difference is left with the rest: an error of about $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32's rounding. With a large step the gradient is no longer linear over that distance: an error of about $h$ with one side, $h^2$ with
-# both. So the best $h$ is near $\varepsilon^{1/2}$ or $\varepsilon^{1/3}$, with errors near $\varepsilon^{1/2}$ or $\varepsilon^{2/3}$: $3 \cdot 10^{-4}$ or $2 \cdot 10^{-5}$.
+# With a small step the two gradients agree in most of their digits: an error of about $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32's rounding. With a large one the gradient is no longer linear over that distance: an error of about $h$ with one side, $h^2$ with
+# both. So the best $h$ is near $\varepsilon^{1/2}$ or $\varepsilon^{1/3}$, with errors near $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$.
 #
-# These laws speak of a step measured by the distance over which the gradient bends. It is the *length* $h \lVert v\rVert$ that counts: this $v$ has length 273, and the best $h$ is below a thousandth. And they are no guarantee. A quadratic loss bends nowhere, and a long step gives six digits. A ReLU network bends at
-# once, wherever a unit switches, and one digit may be the best.
+# The *length* $h \lVert v\rVert$ counts, beside the distance over which the gradient bends: this $v$ has length 273, and the best $h$ is below a thousandth. A quadratic loss bends nowhere, and a long step gives six digits. A ReLU network bends wherever a unit switches, and one digit may be the best.
 #
-# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$. Two backward passes; `output_gradients=v` forms the inner product.
+# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse**, which section 5 of [12](12_forward_mode.ipynb) explains. It does without the outer tape, whose record holds the inner forward *and* backward pass.
+# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)). It does without the outer tape, whose record holds the inner forward *and* backward pass.
 
 
 # %%
@@ -226,10 +225,10 @@ pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
 print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
 
 # %% [markdown]
-# Both are exact but for rounding, and cost a few gradients, whatever $N$ is. Do not take "two gradients" for a law: section 3 counts what a product costs, and makes it cheaper.
+# Both are exact but for rounding, and cost a few gradients, whatever $N$ is. Section 3 counts what a product costs, and makes it cheaper.
 #
-# Where the loss contains a `tf.custom_gradient`, ask first what you want. A rule that is the derivative, written stably, is asked by two tapes and may be passed by by an accumulator. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian: the gradient that
-# training follows is then no gradient of any function. How it changes along $v$, a difference of gradients says; the two tapes say something else.
+# Where the loss contains a `tf.custom_gradient`, the two can part. A rule that is the derivative, written stably, is asked by two tapes; an accumulator may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian. How the gradient that
+# training follows changes along $v$, only a difference of it says for certain; the two tapes say something else.
 
 # %% tags=["check"]
 # @title Check
@@ -405,7 +404,7 @@ def newton_cg(w, problem, linearise, prices, budget):
 
 
 # %% [markdown]
-# A fair race needs a strong rival. **L-BFGS** estimates the curvature from the differences of the gradients that it computes anyway: one or two gradients for each step, and no product. Here it is SciPy's. Gradient descent gets the best rate out of three.
+# A fair race needs a strong rival. **L-BFGS** estimates the curvature from the gradients that it computes anyway, and takes no product. Here it is SciPy's. Gradient descent gets the best rate out of three.
 #
 # The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at `weight_decay` or above. So there is one minimum, and it can be found to all digits.
 
@@ -618,7 +617,7 @@ draw_race(runs, lowest, "Softmax regression: the price of a product decides")
 plt.show()
 
 # %% [markdown]
-# Two, the price of a gradient, and the race is a tie. The steps are the same; the verdict of a moment ago was the price's.
+# Two, the price of a gradient, and the race is a tie at $10^{-8}$; below that Newton–CG plunges ahead. Its steps are the same as before: the verdict was the price's.
 #
 # Begin with L-BFGS where each gradient is that of the whole data set: it needs no products, and a mini-batch's noise can spoil its estimates. Products earn their price where you need the Hessian itself: for a spectrum, for influence functions, or for a linear solve.
 

@@ -132,8 +132,8 @@ print("einsum:        ", selected.shape, selected[2, 0].numpy().round(3))
 print("batch_jacobian:", per_example.shape, per_example[2, 0].numpy().round(3))
 
 # %% [markdown]
-# The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target, a vector of 7 elements. `gradient` differentiates the sum
-# of that vector. Example `n` is moved by its own input alone, so row `n` of the result is the derivative of example `n`'s output. One
+# The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target. `gradient` differentiates the sum
+# of that vector. Example `n` is moved by its own input alone, so row `n` of the result is the derivative of example `n`'s output: one
 # backward pass serves the whole batch.
 #
 # **Predict.** How many backward passes does that take for all outputs: 5, 6, 7 or 42?
@@ -233,7 +233,7 @@ for name, way in ways.items():
 # %% [markdown]
 # The stack does the same arithmetic, and starts each operation once, not once for each example.
 #
-# "Is meant to": two of these operations come out wrong.
+# "Is meant to": two of the four operations below come out wrong.
 #
 # **Predict.** `tf.roll(row, 1, axis=0)`, `tf.roll(row, 1, axis=-1)`, `tf.pad(row, [[1, 1]], constant_values=3.0)`, `tf.reverse(row, [-1])`: for which does `vectorized_map` over the rows differ from a loop?
 
@@ -510,7 +510,7 @@ np.testing.assert_allclose(returned, over_target, rtol=1e-4, atol=5e-6)  # seen:
 assert errors["source"] > 0.1
 
 # %% [markdown]
-# What is summed before differentiating is the target:
+# The target is what is summed before differentiating:
 #
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
@@ -620,15 +620,13 @@ for network in (
     assert independence_error(tested, target, x, jacobians, random) > 1e-2
 
 # %% [markdown]
-# Ones are blind. `batch_jacobian` gave every example the weight one, and a cotangent of ones makes that same sum again. In symbols: insert what
-# `batch_jacobian` returns, the sum over $m$, and the two sides differ by
+# Ones are blind. Insert what `batch_jacobian` returns, the sum over $m$, and the two sides differ by
 #
 # $$\sum_{m,o} (u_{mo} - u_{no})\,\text{full}[m,o,n,i].$$
 #
-# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability zero. Two things they cannot see: a coupling that is off at this `x`, behind a ReLU
-# for example, and derivatives far below the 1e-3 that keeps rounding around zero from counting.
+# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability zero. They cannot see a coupling that is off at this `x`, behind a ReLU for example, nor derivatives far below the 1e-3 that keeps rounding from counting.
 #
-# The test is a certificate, too. It compares with the plain tape, so it finds a wrong rule of `pfor` as well as a coupling: $x \odot \operatorname{roll}(x)$ along the features couples nothing, and `batch_jacobian` fails the test.
+# The test compares with the plain tape, so it finds a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing, and `batch_jacobian` fails the test.
 
 # %% [markdown]
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
