@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions test-browser lab sync site seeds mutants audit programs bench links lock clean help
+targets := run test test-versions test-browser lab sync site seeds ranges mutants audit bench links lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -42,7 +42,7 @@ help:  ## list the targets
 run: .venv/state  ## execute every notebook into build/executed/, with a report
 	@$(python) -m tapelab run $(workers) $(ARGS)
 
-test: .venv/state  ## lint, unit tests, and the notebooks' own tests (ARGS=quick: more of them; whole: all; notebooks: these alone)
+test: .venv/state  ## lint, unit tests, the notebooks' own tests, without the longest (ARGS=whole: all; units, notebooks: these)
 	@bash ci/test.sh $(ARGS)
 
 test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment
@@ -63,14 +63,14 @@ site: .venv/state  ## build the static site into build/site/, from the stored ou
 seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9, into build/seeds/
 	@$(python) -m tapelab run $(workers) --sweep seed=0..9 --output build/seeds $(ARGS)
 
+ranges: .venv/state  ## execute every notebook at both ends of each parameter's range and once in between (hours; ARGS=17: one)
+	@$(python) ci/ranges.py $(ARGS)
+
 mutants: .venv/state  ## change the notebooks' code, one place at a time, and count what their checks notice (ARGS="--count 40 05")
 	@$(python) ci/mutants.py $(ARGS)
 
 audit: .venv/state  ## compare TensorFlow's and Keras' derivatives with central differences (ARGS="2.19 2.20 2.21": versions)
-	@$(python) ci/derivative_audit/audit.py $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)
-
-programs: .venv/state  ## compare derivatives of random programs with differences (ARGS="--count 100000": so many)
-	@$(python) ci/random_programs.py $(ARGS)
+	@$(python) ci/derivative_audit/audit.py $(ARGS)
 
 bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
 	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Push the notebooks without outputs to the branch that Colab's badges open. It has one commit, made anew each time.
+# First all notebooks run with the versions that Colab has: where one fails there, nothing is published.
 #
 #   ci/colab.sh REMOTE      an address that git can push to
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ -x .venv/bin/python ] || make .venv/state
+bash ci/versions.sh colab
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 branch=$(.venv/bin/python -m tapelab colab "$place")

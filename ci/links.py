@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "notebooks/*.py", "site/*.md", "ci/bench/*.md", "ci/derivative_audit/**/*.md")
+PAGES = ("README.md", "notebooks/*.py", "site/*.md", "ci/bench/*.md", "ci/derivative_audit/*.md")
 OURS = ("https://github.com/tapelab/tapelab/", "https://colab.research.google.com/github/tapelab/tapelab/")
 DEAD = (404, 410)
 

@@ -23,14 +23,17 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     exit 1
 fi
 
-echo "Setting up .venv with Python $version (once; about 2.7 GB of disk)"
+echo "Setting up .venv with Python $version: once, about 2.7 GB of disk, some minutes"
+echo "  1 of 3: an installer, of the version in the lock"
 "$python" -m venv --clear .venv
 # uv comes out of the same hashed lock as everything else.
 sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ /p}' requirements.txt >.venv/uv.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
 export VIRTUAL_ENV=$PWD/.venv
+echo "  2 of 3: downloading and compiling $(grep -c '^[a-z].*==' requirements.txt) packages, TensorFlow among them (the longest step)"
 # Compiled bytecode is what makes `import tensorflow` take 3 s rather than 8.
 .venv/bin/uv pip sync --quiet --compile-bytecode --require-hashes requirements.txt
+echo "  3 of 3: tapelab itself"
 .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 if [ -n "$gpu" ]; then
     .venv/bin/uv pip install --quiet --compile-bytecode --no-build-isolation --constraint requirements.txt --editable '.[gpu]'

@@ -9,7 +9,7 @@
 #
 # An environment is made once, and again when pyproject.toml has changed. It holds what a learner has, without Jupyter: the
 # tests that are run are those of the learner's wing, which are all that import tapelab but not its keeper's wing.
-# Where no version is named, as before a release, random programs are tried in full (TAPELAB_RELEASE=1), else a part.
+# Where no version is named, as before a release, explanations of random programs are tried in full (TAPELAB_RELEASE=1).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -27,13 +27,13 @@
 #
 # **Prerequisites:** none · **Minutes:** 11 to read, 1 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 201  # where the sigmoid is drawn; odd, so that 0 is one of them
 goal = "13"  # the notebook whose route is marked on the map in section 3
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -97,7 +97,7 @@ print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 # errors: a derivative near zero says "a small change of this input makes no difference". Much of the collection is
 # about finding out where a derivative goes missing, and what to do then.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(slope[steepest], 0.25, atol=1e-5)
 np.testing.assert_allclose(x[steepest], 0.0, atol=1e-5)
@@ -137,7 +137,7 @@ slope_at_two = tape.gradient(cube, at)
 print("y     =", cube.numpy())
 print("dy/dx =", slope_at_two.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.at_two.reveal([cube, slope_at_two])
 assert cube == 8.0
@@ -185,7 +185,7 @@ exercises.slope_at_five.check(slope_at_five)
 # Under each title stand the notebooks whose ideas it uses. Each notebook runs on its own, in any order. The dark ones are
 # a notebook that you want to read, the parameter `goal`, and all that it rests on.
 
-# %% tags=["catalogue", "figure"]
+# %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
 collection = {
     "00": ["I. The tape", "Start here", []],
@@ -222,7 +222,7 @@ collection = {
 }
 
 
-# %% tags=["figure"] alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows in the order of reading, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13."
+# %% alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows in the order of reading, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
@@ -290,67 +290,73 @@ plt.show()
 # - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
-# <details><summary>All notebooks, as a table</summary>
+# <details open><summary><b>I. The tape</b></summary>
 #
-# **I. The tape**
+# | | Notebook | What it answers | Minutes: read + solve |
+# |---|---|---|---|
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 11 + 1 |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 29 + 30 |
+# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
+# | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
 #
-# | | Notebook | What it answers | Needs | Minutes: read + solve | |
-# |---|---|---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 11 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb) |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 27 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb) |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 21 + 40 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb) |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 29 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb) |
-# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 25 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
-# | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 22 + 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb) |
+# </details>
 #
-# **II. Gradients of your own making**
+# <details><summary><b>II. Gradients of your own making</b></summary>
 #
-# | | Notebook | What it answers | Needs | Minutes: read + solve | |
-# |---|---|---|---|---|---|
-# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 05 | 26 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb) |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 01 | 21 + 23 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb) |
-# | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 02, 07 | 26 + 23 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb) |
-# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 01 | 19 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb) |
+# | | Notebook | What it answers | Minutes: read + solve |
+# |---|---|---|---|
+# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 26 + 27 |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
+# | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 26 + 23 |
+# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 19 + 25 |
 #
-# **III. Second order and whole Jacobians**
+# </details>
 #
-# | | Notebook | What it answers | Needs | Minutes: read + solve | |
-# |---|---|---|---|---|---|
-# | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 09 | 29 + 33 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb) |
-# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 10 | 28 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb) |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 11 | 28 + 51 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb) |
-# | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 11 | 29 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb) |
-# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 12, 13 | 26 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb) |
-# | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 11 | 25 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_batch_jacobians.ipynb) |
-# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 12 | 19 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb) |
+# <details><summary><b>III. Second order and whole Jacobians</b></summary>
 #
-# **IV. What derivatives are for**
+# | | Notebook | What it answers | Minutes: read + solve |
+# |---|---|---|---|
+# | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 29 + 33 |
+# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 28 + 51 |
+# | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 29 + 32 |
+# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 26 + 31 |
+# | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 25 + 31 |
+# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 19 + 28 |
 #
-# | | Notebook | What it answers | Needs | Minutes: read + solve | |
-# |---|---|---|---|---|---|
-# | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 13, 15 | 26 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_fit_and_error_bars.ipynb) |
-# | 18 | [Error bars for a network](18_error_bars_for_a_network.ipynb) | How far can a network's answer be off, where it has seen data and where it has not? | 14, 17 | 26 + 19 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb) |
-# | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 07, 14 | 27 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_derivative_of_a_solution.ipynb) |
-# | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 14 | 26 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_edge_of_stability.ipynb) |
-# | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 14, 15 | 28 + 44 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_influence_functions.ipynb) |
-# | 22 | [Differentiate the optimiser](22_differentiate_the_optimiser.ipynb) | What does a gradient through a training loop find? | 14, 12 | 21 + 23 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_differentiate_the_optimiser.ipynb) |
-# | 23 | [Learn the start](23_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 14 | 18 + 13 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_learn_the_start.ipynb) |
-# | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 14, 17 | 28 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb) |
-# | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 14, 15 | 29 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb) |
-# | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 06 | 28 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb) |
-# | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 14, 15 | 28 + 21 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb) |
-# | 28 | [A small transformer](28_small_transformer.ipynb) | What keeps attention trainable, and what makes its training fit into a small machine? | 04, 16 | 28 + 24 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_small_transformer.ipynb) |
+# </details>
 #
-# **V. Clinic**
+# <details><summary><b>IV. What derivatives are for</b></summary>
 #
-# | | Notebook | What it answers | Needs | Minutes: read + solve | |
-# |---|---|---|---|---|---|
-# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 02, 03 | 22 + 70 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb) |
-# | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 04, 10 | 27 + 121 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb) |
+# | | Notebook | What it answers | Minutes: read + solve |
+# |---|---|---|---|
+# | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 26 + 28 |
+# | 18 | [Error bars for a network](18_error_bars_for_a_network.ipynb) | How far can a network's answer be off, where it has seen data and where it has not? | 26 + 19 |
+# | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 27 + 27 |
+# | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 26 + 30 |
+# | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 28 + 44 |
+# | 22 | [Differentiate the optimiser](22_differentiate_the_optimiser.ipynb) | What does a gradient through a training loop find? | 21 + 23 |
+# | 23 | [Learn the start](23_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 18 + 13 |
+# | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 28 + 25 |
+# | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 29 + 28 |
+# | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 28 + 31 |
+# | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 28 + 21 |
+# | 28 | [A small transformer](28_small_transformer.ipynb) | What keeps attention trainable, and what makes its training fit into a small machine? | 28 + 24 |
+#
+# </details>
+#
+# <details><summary><b>V. Clinic</b></summary>
+#
+# | | Notebook | What it answers | Minutes: read + solve |
+# |---|---|---|---|
+# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 22 + 70 |
+# | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 27 + 121 |
 #
 # </details>
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for n, (_, _, needs) in collection.items():
     assert all(need < n for need in needs)  # every arrow leads onwards
@@ -386,7 +392,7 @@ for start_again in (True, True, False):
 # start. So the order in which cells run matters, and a cell that runs twice continues with other random numbers. When in
 # doubt, restart the kernel and run all cells.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_array_equal(draws[0], draws[1])
 assert np.abs(draws[2] - draws[1]).max() > 0.01
@@ -419,7 +425,7 @@ distances = np.abs(slope - closed_form), np.abs(slope.numpy()[five] - difference
 print(f"largest distance from the closed form:         {distances[0].max():.0e}")
 print(f"largest distance from the central differences: {distances[1].max():.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(slope, closed_form, rtol=0, atol=1e-6)
 np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,7 +25,7 @@
 #
 # **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 25 to read, 2 more to go further, 34 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 learning_rate = 0.12  # of gradient descent in section 4
@@ -35,7 +35,7 @@ inputs = 5  # numbers in each example
 hidden = 8  # units of the hidden layer
 outputs = 6  # numbers that the network returns for each example
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -143,7 +143,7 @@ with tf.GradientTape() as product_tape:
 dp_dx = product_tape.gradient(product, x)
 print("dy/dx =", dp_dx.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.dy_dx.reveal(dp_dx)
 assert dp_dx == 60.0 == 3 * 5 * x.numpy() ** 2  # y = 5 x³
@@ -261,7 +261,7 @@ for f in (fan_out, chain, loop):
     slope = tape.gradient(value, theirs)
     print(f"{f.__name__:8} value {value:5}   slope: yours {mine.gradient:5}, TensorFlow {slope:5}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (result.value, root.gradient) == (14.0, 9.0)
 again = Number(2.0)
@@ -341,7 +341,7 @@ for name, g in gradients.items():
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
 # as the kernel and no larger. Backpropagation is one VJP after another.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert set(gradients) == {"kernel", "bias"}
 np.testing.assert_array_equal(y, [[1.0, 2.0]])
@@ -415,7 +415,7 @@ for step in (0.001, 0.01, 0.1):
     fall = loss_after(0.0) - loss_after(step)
     print(f"step {step:5}: falls by {fall:.3f}, promised {step * squared_norm:.3f}")
 
-# %% tags=["figure"] alt="Line plot. The loss against the size of one step down the gradient: a parabola that follows its dashed tangent at first, bends away to a marked lowest point near 0.08, and climbs above the dotted line of the starting loss beyond 0.16."
+# %% alt="Line plot. The loss against the size of one step down the gradient: a parabola that follows its dashed tangent at first, bends away to a marked lowest point near 0.08, and climbs above the dotted line of the starting loss beyond 0.16." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the loss after one step
 sizes = np.linspace(0.0, 0.2, 81)
 along = np.array([loss_after(size) for size in sizes])
@@ -454,7 +454,7 @@ for _ in range(steps):
 print(f"speed {speed.numpy():.2f} km/h, head start {head_start.numpy():.2f} km")
 print(f"loss {losses[0]:.2f}, after a step {losses[1]:.2f}, at the end {losses[-1]:.3f}")
 
-# %% tags=["figure"] alt="Contour plot. Ellipses of equal loss in a long narrow valley, over speed and head start. The path of gradient descent zigzags across the valley for a few steps, then creeps along its floor towards a star at the least-squares line."
+# %% alt="Contour plot. Ellipses of equal loss in a long narrow valley, over speed and head start. The path of gradient descent zigzags across the valley for a few steps, then creeps along its floor towards a star at the least-squares line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the path
 best_line = np.polyfit(hours.numpy(), noted.numpy(), 1)
 across, up = np.meshgrid(np.linspace(-1.0, 3.0, 121), np.linspace(0.3, 4.5, 121))
@@ -479,7 +479,7 @@ plt.show()
 # direction points at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
 # the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 kept = {s: (loss_after(0.0) - loss_after(s)) / (s * squared_norm) for s in (0.001, 0.01, 0.1)}
 assert 0.98 < kept[0.001] < 1.0
@@ -542,7 +542,7 @@ dy_dx = tape.gradient(y, x)
 print("y        =", y.numpy())
 print("gradient =", dy_dx.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.two_entries.reveal(dy_dx)
 np.testing.assert_array_equal(y, [6.0, 8.0])
@@ -577,7 +577,7 @@ averaged = gradient_of(tf.reduce_mean)
 # The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. The step is
 # nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before the block closes.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(unreduced, 9 * averaged, rtol=1e-5)
 assert averaged < -10
@@ -628,7 +628,7 @@ dz_dy, dy_dx, dz_dx = tape.gradient(z, y), tape.gradient(y, x), tape.gradient(z,
 print(f"dz/dy = {dz_dy}, dy/dx = {dy_dx}, and dz/dx = {dz_dx} is their product")
 del tape
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert isinstance(refused, RuntimeError)
 assert "non-persistent" in str(refused)
@@ -674,7 +674,7 @@ with tf.GradientTape() as tape:
 late = tape.gradient(y, x)
 print(f"dy/dx = {late}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert unwatched is None
 assert watched == 6.0
@@ -715,7 +715,7 @@ with_where = tape.gradient(result, [a, b, gate])
 for name, found in (("if", with_if), ("tf.where", with_where)):
     print(f"{name:9}", [None if g is None else float(g) for g in found])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.gate.reveal(with_if)
 assert with_if[0] == 4.0
@@ -761,7 +761,7 @@ from_3, from_7 = value_and_slope(3.0), value_and_slope(7.0)
 print("x = 3: value and slope", *from_3)
 print("x = 7: value and slope", *from_7)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.doublings.reveal([from_3[1], from_7[1]])
 assert from_3 == (192.0, 64.0)
@@ -774,7 +774,7 @@ for at in np.linspace(2.0, 30.0, 57, dtype=np.float32):
     assert 100.0 <= doubled < 200.0
     assert steepness == 2.0 ** np.ceil(np.log2(100.0 / at)) == doubled / at
 
-# %% tags=["figure"] alt="Two line plots. Above, the value over x: pieces of straight lines that climb from 100 to 200 and begin again at 100, each flatter than the one before. Below, the slope: level pieces at 64, 32, 16, 8 and 4, with a gap wherever the value drops."
+# %% alt="Two line plots. Above, the value over x: pieces of straight lines that climb from 100 to 200 and begin again at 100, each flatter than the one before. Below, the slope: level pieces at 64, 32, 16, 8 and 4, with a gap wherever the value drops." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 grid = np.linspace(2.0, 30.0, 561, dtype=np.float32)
 value, slope = np.transpose([value_and_slope(at) for at in grid])
@@ -855,7 +855,7 @@ test_images = tf.constant(digits.x_test.reshape(-1, 64))
 accuracy = np.mean(np.argmax(scores(test_images, variables), axis=1) == digits.y_test)
 print(f"{accuracy:.0%} of {len(test_images)} new images are read correctly")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert images.shape == (1437, 64)
 assert loss < 0.3
@@ -878,7 +878,7 @@ with tf.GradientTape() as tape:
 by_pixel = tape.gradient(own_scores, examples)
 print("shape of the gradient:", by_pixel.shape)
 
-# %% tags=["figure"] alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it."
+# %% alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the input gradients
 _, axes = plt.subplots(2, len(shown), figsize=(8, 4.4), layout="constrained")
 limit = np.abs(by_pixel).max()
@@ -897,7 +897,7 @@ plt.show()
 # Look at the 0: in the middle, ink lowers the score. The hole must stay empty. Such maps are called *saliency maps*.
 # [10](10_higher_order_gradients.ipynb) uses the same gradient to attack a network, and to make it harder to attack.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert by_pixel.shape == (len(shown), 64)
 for row in range(len(shown)):  # each row against central differences at its strongest pixel
@@ -934,7 +934,7 @@ print("entries of the kernel:  ", from_differences.size)
 print("evaluations of the loss:", 2 * from_differences.size)
 print(f"largest difference:      {np.abs(from_tape - from_differences).max():.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert from_tape.shape == from_differences.shape == (inputs, hidden)
 np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)

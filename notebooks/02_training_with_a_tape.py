@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 1 more to go further, 40 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 dataset = "digits"  # or "mnist", which Keras downloads once
 epochs = 15  # passes by the compiled loop of section 5
 floor = 0.93  # the test accuracy that the trained model must reach
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -96,7 +96,7 @@ for epoch in range(1, 4):
     unseen.append(evaluate(model, x_val, y_val)[1])
     print(f"epoch {epoch}: training accuracy {seen[-1]:.3f}, validation accuracy {unseen[-1]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert unseen[0] > seen[0] + (0.1 if dataset == "digits" else 0.0)
 assert unseen[-1] > 0.85
@@ -121,7 +121,7 @@ assert unseen[-1] > 0.85
 # Every step does four things with one batch (a **mini-batch**), and always in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
 # *inside* the tape's block, because they must be recorded. The last two belong outside.
 
-# %% tags=["figure"] alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables."
+# %% alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one training step
 _, ax = plt.subplots(figsize=(9, 3.6), layout="constrained")
 ax.add_patch(plt.Rectangle((1.9, 1.35), 8.1, 2.35, color="#E8F1F8"))
@@ -178,7 +178,7 @@ print(f"loss {float(loss):.3f}")
 for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
     print(f"{variable.name:<6}  {tuple(variable.shape)!s:<9} gradient {tuple(gradient.shape)}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.first_loss.reveal(np.log(classes))
 assert logits.shape == (len(labels), classes)
@@ -206,7 +206,7 @@ sgd.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 difference = max(np.abs(a - b).max() for a, b in zip(model.get_weights(), by_hand, strict=True))
 print(f"largest difference between the optimiser's step and yours: {difference:.1e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert loss_after < float(loss) - 0.02
 assert difference < 1e-6
@@ -248,7 +248,7 @@ afterwards = evaluate(model, x_train, y_train)[1]
 print(f"training images:   {running:.3f} gathered during the epoch, {afterwards:.3f} afterwards")
 print(f"validation images: {evaluate(model, x_val, y_val)[1]:.3f} afterwards")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.afterwards_is.reveal("higher" if afterwards > running else "not higher")
 metric = tf.keras.metrics.Mean()
@@ -262,7 +262,7 @@ assert abs(evaluate(model, x_val, y_val)[1] - afterwards) < 0.1
 # %% [markdown]
 # The validation images are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random. It describes the epoch, not the model at its end.
 
-# %% tags=["figure"] alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb."
+# %% alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: accuracy within one epoch
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 steps = np.arange(1, len(of_each_batch) + 1)
@@ -336,7 +336,7 @@ hits = {
 for asked, shares in hits.items():
     print(f"training={asked!s:<6} validation accuracy, asked five times:", *[f"{share:.3f}" for share in shares])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert len(set(hits[False])) == 1
 assert np.mean(hits[True]) < hits[False][0] - 0.03
@@ -370,7 +370,7 @@ for name, regulariser, loss_of in (
     lengths[name] = float(tf.norm(regularised.trainable_variables[0]))
     print(f"{name:<35} norm of the kernel {lengths[name]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 none, forgotten, counted = lengths.values()
 exercises.kernel_is.reveal("the same" if abs(forgotten / none - 1) < 1e-3 else "somewhat shorter")
@@ -441,7 +441,7 @@ compiled_losses = [float(train_step(images, labels)) for images, labels in batch
 print("steps: ", len(compiled_losses))
 print("traced:", traced)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.number_of_traces.reveal(len(traced))
 assert len(compiled_losses) == -(-len(y_train) // batch_size)
@@ -487,7 +487,7 @@ print("three float32 tensors:", of_tensor.experimental_get_tracing_count(), "tra
 of_tensor(tf.constant(0.3, tf.float64))
 print("and one of float64:   ", of_tensor.experimental_get_tracing_count(), "traces")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (of_number.experimental_get_tracing_count(), of_tensor.experimental_get_tracing_count()) == (3, 2)
 of_tensor(tf.constant(0.4))
@@ -514,7 +514,7 @@ for name in ("eager", "compiled"):
     milliseconds[name] = min(times)  # the first compiled call traces, and is slow
     print(f"{name:<8}  loss of step 10: {ends[name]:.3f}   fastest step {milliseconds[name]:5.2f} ms")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
@@ -550,7 +550,7 @@ print(
     f"validation images: loss {val_loss[-1]:.3f}, accuracy {val_accuracy[-1]:.3f}; lowest loss after epoch {best_epoch}"
 )
 
-# %% tags=["figure"] alt="Two line plots. Two panels over the epochs, both with a logarithmic vertical axis. Left: training and validation loss fall steeply and then more slowly, and the validation loss ends above the training loss. Right: the share of wrong answers falls from about nine in ten; it too ends lower on the training images than on the validation images."
+# %% alt="Two line plots. Two panels over the epochs, both with a logarithmic vertical axis. Left: training and validation loss fall steeply and then more slowly, and the validation loss ends above the training loss. Right: the share of wrong answers falls from about nine in ten; it too ends lower on the training images than on the validation images." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: learning curves
 _, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.7), layout="constrained")
 for ax, trained, kept_apart in ((left, train_loss, val_loss), (right, 1 - train_accuracy, 1 - val_accuracy)):
@@ -564,7 +564,7 @@ left.set(title="The validation loss ends above the training loss", ylabel="loss 
 right.set(title="The validation errors end higher, too", ylabel="share of wrong answers (logarithmic)")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert train_loss[-1] < train_loss[0] / 3
 assert val_accuracy[0] < 0.4
@@ -589,7 +589,7 @@ print(f"accuracy {np.trace(confusion) / confusion.sum():.3f}")
 for name, extreme in (("best", recall.max()), ("worst", recall.min())):
     print(f"{name:<5} recall: {extreme:.3f}, digit", *np.flatnonzero(recall == extreme))
 
-# %% tags=["figure"] alt="Heat map. A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark and holds almost all counts; off the diagonal some paler cells hold small counts, and most are empty."
+# %% alt="Heat map. A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark and holds almost all counts; off the diagonal some paler cells hold small counts, and most are empty." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the confusion matrix
 mistakes = confusion * (1 - np.eye(classes, dtype=int))
 _, ax = plt.subplots(figsize=(5.4, 4.9), layout="constrained")
@@ -611,7 +611,7 @@ plt.show()
 # %% [markdown]
 # The colours are scaled to the *mistakes*; the diagonal goes far beyond the scale. And before you blame the model, look at what it gets wrong.
 
-# %% tags=["figure"] alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too."
+# %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the mistakes themselves
 wrong = np.flatnonzero(predictions != y_test)[:8]
 _, axes = plt.subplots(1, 8, figsize=(9, 2.2), layout="constrained")
@@ -623,7 +623,7 @@ for ax, index in zip(axes, wrong, strict=False):
 plt.suptitle("Some of what the model gets wrong")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_array_equal(tf.math.confusion_matrix([0, 1, 1], [1, 1, 1]), [[0, 1], [0, 2]])
 np.testing.assert_array_equal(confusion.sum(axis=1), np.bincount(y_test, minlength=classes))
@@ -649,7 +649,7 @@ for from_logits in (True, False):
     numbers = ", ".join(f"{number:.3f}" for number in backwards[from_logits][1])
     print(f"from_logits={from_logits!s:<5}  loss {float(bad_loss):6.3f}  gradient [{numbers}]")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(backwards[True][0], np.log(1 + np.exp(4.0)), rtol=1e-5)
 np.testing.assert_allclose(backwards[True][1], np.array([-1, 1]) / (1 + np.exp(-4.0)), rtol=1e-4)
@@ -724,7 +724,7 @@ closed_form = np.mean(probabilities - np.eye(classes)[few_labels], axis=0)
 print("last bias, tape:       ", np.round(gradients[3].numpy()[:5], 4))
 print("last bias, closed form:", np.round(closed_form[:5], 4))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert error < 1e-5
 np.testing.assert_allclose(float(loss), numpy_loss(flat_initial), rtol=1e-5)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,13 +25,13 @@
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 25 to read, 4 more to go further, 30 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 height = 3  # of the image in section 8, in pixels
 width = 4
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -110,7 +110,7 @@ path = {
 blind = walk(path, watch_each=False)
 print("gradient exists for:", blind)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.blind_walk.reveal(len(blind))
 assert blind == ["sum"]
@@ -134,7 +134,7 @@ print("with tf.exp:        ", repaired)
 # `tf.exp` in its place the path is whole. (A path that is broken twice shows the break nearest the target. Mend it, and
 # walk again.)
 
-# %% tags=["figure"] alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one."
+# %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
 _, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 runs = {"np.exp": blind, "np.exp,\nall watched": found, "tf.exp": repaired}
@@ -158,7 +158,7 @@ ax.set_xticks([])
 ax.set(xlim=(-0.5, 5.5), ylim=(2.6, -0.6))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert found == ["exp", "square", "sum"]
 assert repaired == ["x", "tanh", "times 4", "exp", "square", "sum"]
@@ -197,7 +197,7 @@ print(answer)
 # `draw` shows the same log as a graph. Time runs downwards. Each box is an operation with the line that ran it; a solid border and a filled
 # circle mean *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
-# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom."
+# %% alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 draw(tape, income, price)
 plt.show()
@@ -220,7 +220,7 @@ straight_through = tape.gradient(income, price)
 print("income              =", income.numpy())
 print("d income / d price  =", straight_through.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert answer.exists is False
 assert answer.certain
@@ -246,7 +246,7 @@ assert check_tape.gradient(check_y, price) is None  # nothing leads there
 # %% [markdown]
 # A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
 
-# %% tags=["figure"] alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)."
+# %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 places = {
@@ -296,7 +296,7 @@ gradients = tape.gradient(y, sources)
 for name, gradient in gradients.items():
     print(f"{name:22}  {gradient if gradient is None else gradient.numpy()}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.four_sources.reveal(list(gradients.values()))
 assert gradients["trainable variable"].numpy() == 4.0
@@ -322,7 +322,7 @@ with tf.GradientTape() as tape:
 cured = tape.gradient(y, sources)
 print("gradients, all watched:", [float(gradient) for gradient in cured.values()])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert [gradient.numpy() for gradient in cured.values()] == [4.0, 6.0, 8.0, 10.0]
 check_x, check_v = tf.constant(3.0), tf.Variable(3.0)
@@ -383,7 +383,7 @@ half_of_it = tape.gradient(y, x)
 print("y     =", y.numpy())
 print("dy/dx =", half_of_it.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.read_out.reveal(half_of_it)
 assert outside is None
@@ -421,7 +421,7 @@ print("dtype", text.dtype.name, " gradient", string_source)
 # Both are trainable variables, and both give `None`. The cast inside the tape cannot help: on its other side nothing carries a gradient. Convert once,
 # *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert count.trainable
 assert count.dtype == tf.int32
@@ -481,7 +481,7 @@ print("y         =", y.numpy())
 print("dy/dstep  =", dy_dstep)
 print("dy/dtotal =", dy_dtotal.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.assigned.reveal([dy_dstep, dy_dtotal])
 assert [one.code for one in rebound] == ["exists", "source_replaced"]
@@ -543,7 +543,7 @@ print(f"{finished_late.code}: {finished_late.sentence}")
 # In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
 # gradient is 40.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert dy_dstep.numpy() == 6.0
 assert total.numpy() == 3.0
@@ -605,7 +605,7 @@ difference = tf.reduce_max(tf.abs(contrast(image, factor) - built_in)).numpy()
 print(f"largest difference from tf.image.adjust_contrast: {difference:.4f}")
 print("the gradient's shape:", contrast_gradient.shape)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert rounded is None
 assert "AdjustContrast" in complaint
@@ -653,7 +653,7 @@ y = shifted**2  # too late
 too_late = tape.gradient(y, x, unconnected_gradients="zero")
 print("dy/dx =", np.asarray(too_late))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.same_option.reveal(too_late)
 assert by_default is None
@@ -689,7 +689,7 @@ eager, compiled = dp_db(squares), dp_db(tf.function(squares))
 print("eager:      ", eager)
 print("tf.function:", compiled.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.compiled_twin.reveal([eager, compiled])
 assert eager is None
@@ -720,7 +720,7 @@ with ExplainTape() as tape:
 two_cuts = explain(tape, y, x)
 print(two_cuts.sentence)
 
-# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from x to y. After a tanh it splits into two paths, and each has one dashed arrow with a cross: on one, marked not differentiable, before the rounding; on the other, marked stop_gradient, before a box with a dashed border, which was not recorded. Below the cuts the paths meet in a multiplication that leads to y."
+# %% alt="Computation graph. A graph that runs downwards from x to y. After a tanh it splits into two paths, and each has one dashed arrow with a cross: on one, marked not differentiable, before the rounding; on the other, marked stop_gradient, before a box with a dashed border, which was not recorded. Below the cuts the paths meet in a multiplication that leads to y." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two paths, two cuts
 draw(tape, y, x)
 plt.show()
@@ -751,7 +751,7 @@ print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 # Freezing takes this layer's variables out of `trainable_variables`. The tape does not notice: it still watches them. Ask for `layer.kernel` by name, or for
 # `model.variables`, and an optimiser trains the frozen layer. (`BatchNormalization` does more when it is frozen: it then normalises by its moving averages, even where it is called with `training=True`.)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert sorted(cut.code for cut in two_cuts.cuts) == ["not_differentiable", "stop_gradient"]
 with ExplainTape() as check_tape:
@@ -859,7 +859,7 @@ print("dloss/dbias:  ", dl_dbias)
 # **The fix:** `.value` is the variable inside. As a *source* of `gradient`, the Keras variable itself is accepted. The
 # bias was not watched, so its gradient is `None`.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert watched == ["a:0"]
 assert dp_da == 5.0
@@ -893,7 +893,7 @@ print("assign_add:", assigned.round(4))
 print("np.round:  ", staircase)
 print(f"contrast:   largest error of the gradient {unwritten:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(lost, [1.0, 0.5, 0.25], rtol=1e-8)
 np.testing.assert_allclose(assigned, [dy_dstep], rtol=1e-8)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,7 +25,7 @@
 #
 # **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 23 to read, 2 more to go further, 26 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 epsilon = 0.1  # width of the rounded tip in section 2's figure
@@ -33,7 +33,7 @@ depth = 30  # layers in section 5's figure
 sick = 7  # which of section 6's twelve layers is sick, from 2 to 11
 steps = 100  # of training, in the same section
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -85,7 +85,7 @@ print(answer)
 # `explain` replays the backward pass from the log, operation by operation, and reads the mechanism from the values. The picture shows what it saw:
 # values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
 
-# %% tags=["figure"] alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN."
+# %% alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: values forwards, gradients backwards
 draw(tape, loss, w, values=True)
 plt.show()
@@ -111,7 +111,7 @@ double_where = tape.gradient(loss, w)
 print(f"loss     = {loss:.4f}")
 print("gradient =", double_where.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_array_equal(gradient, [0.5, np.nan])
 assert (answer.symptom, answer.code, answer.chain[0].op) == ("nan", "unselected_branch", "Log")
@@ -175,7 +175,7 @@ inside_gradient = tape.gradient(inside, x)
 print("ε outside the root:", outside_gradient.numpy())
 print("ε inside the root: ", inside_gradient.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.outside_epsilon.reveal("NaN" if np.isnan(outside_gradient).all() else "a number")
 assert np.isnan(outside_gradient).all()
@@ -218,7 +218,7 @@ for name, norm in norms.items():
     slopes[name] = tape.gradient(y, line)[:, 0].numpy()
     print(f"{name:8} at t = 0: {slopes[name][20]:4.1f}   at t = 1: {slopes[name][-1]:.4f}")
 
-# %% tags=["figure"] alt="Line plot. Three gradients over t from -1 to 1. That of tf.norm is -1 left of zero and 1 right of it, with a dotted vertical line at zero, where it is NaN. The safe norm has the value 0 there. The smooth norm's gradient rises from -1 to 1 in an S-shaped curve."
+# %% alt="Line plot. Three gradients over t from -1 to 1. That of tf.norm is -1 left of zero and 1 right of it, with a dotted vertical line at zero, where it is NaN. The safe norm has the value 0 there. The smooth norm's gradient rises from -1 to 1 in an S-shaped curve." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the slope of three norms
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.axhline(0, color=plots.GREY, linewidth=0.8)
@@ -234,7 +234,7 @@ ax.set(title="The three norms differ at zero, and near it", ylim=(-1.2, 1.25))
 ax.set(xlabel="t, in the vector (t, 0)", ylabel="slope of the norm")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert t[20] == 0.0
 away = t != 0
@@ -282,7 +282,7 @@ for name, program in programs.items():
 # The last two give 0 at that edge, in the value and in the gradient. That is a choice: the slope of $p \ln p$ at 0 is $-\infty$, and $a/b$ has none. Where there is no fused
 # function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert list(overflows.values()) == ["overflow", "exists", "log_of_zero", "exists"]
 assert np.exp(200.0) > 7e86 > float(np.finfo(np.float32).max) > 3.4e38
@@ -340,7 +340,7 @@ for name, program in losses.items():
     flat[name] = (tape.gradient(y, z).numpy(), found.code)
     print(f"{name:15} loss {y:5.2f}   gradient {flat[name][0]}   {found.code}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.sure_of_one.reveal(flat["squared error"][0])
 assert tf.sigmoid(z).numpy() == 1.0
@@ -361,7 +361,7 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # A gradient of zeros stops gradient descent without a word. It can be right: the weights are at a minimum. Or the path
 # runs through something *flat*. Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
 
-# %% tags=["figure"] alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there."
+# %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
 zs = tf.linspace(-25.0, 25.0, 1001)
 curves = {}
@@ -411,7 +411,7 @@ for name, program in flat_programs.items():
 # | `zero_weights` | what comes after multiplies by 0 | initialise at random |
 # | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 codes = {"sign": "flat_operation", "ReLU": "dead_relu", "sigmoid": "saturated", "zero weights": "zero_weights"}
 assert reasons == {name: (0.0, code) for name, code in codes.items()}
@@ -447,7 +447,7 @@ vanishing = explain(tape, h, x)
 print(f"gradient {through_twelve:.2e}, {vanishing.code}")
 print(vanishing.sentence)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.through_twelve.reveal("1e-8" if 1e-9 < through_twelve < 1e-7 else "another")
 assert vanishing.code == "vanishing"
@@ -481,7 +481,7 @@ for scale, flow in flows.items():
     factor = (flow[0] / flow[-1]) ** (1 / depth)
     print(f"scale {scale}: first / last = {flow[0] / flow[-1]:.0e}, {factor:.2f} a layer")
 
-# %% tags=["figure"] alt="Line plot. Norm of the gradient on a log scale over the layer, from the last one on the right to the input on the left. At scale 0.5 it falls in a straight line by some nine orders of magnitude. At scale 1 it stays within about one order. At scale 3 it rises in a straight line by several orders."
+# %% alt="Line plot. Norm of the gradient on a log scale over the layer, from the last one on the right to the input on the left. At scale 0.5 it falls in a straight line by some nine orders of magnitude. At scale 1 it stays within about one order. At scale 3 it rises in a straight line by several orders." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient over depth
 _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 styles = {0.5: ("--", plots.RED, "vanishes"), 1.0: ("-", plots.BLUE, "holds"), 3.0: ("-.", plots.ORANGE, "explodes")}
@@ -494,7 +494,7 @@ ax.set(xlabel="layer (the gradient runs from right to left)", ylabel="norm of th
 ax.set_xticks(range(0, depth + 1, 5))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 growth = {scale: (flow[0] / flow[-1]) ** (1 / depth) for scale, flow in flows.items()}
 np.testing.assert_allclose(flow[-1] * factor**depth, flow[0], rtol=1e-4)  # a factor for each layer leads to the input
@@ -547,7 +547,7 @@ exercises.sick_layer.guess(...)  # the number of a layer, 1 to 12
 diagnosis = diagnose(model, "mse", inputs, outputs)
 print(diagnosis)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.sick_layer.reveal(sick)
 cut_off = {f"layer_{n}/{part}" for n in range(1, sick + 1) for part in ("kernel", "bias")}
@@ -642,7 +642,7 @@ print(f"loss of the best constant: {spread:.3f}")
 print(f"sick:    {sick_losses[0]:.3f} -> {sick_losses[-1]:.3f}")
 print(f"healthy: {healthy_losses[0]:.3f} -> {healthy_losses[-1]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert bool(cured)
 assert min(sick_losses) > 0.999 * spread  # never better than a constant
@@ -681,7 +681,7 @@ for function in (where_root, double_where_root):
 # So "it worked when I tried it" holds for the compiler that you tried, and so does a list of operations known to be
 # safe. The double where never computes the infinity: no kernel has to clear it away.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.isnan(by_compiler["where_root", "XLA"][1])
 np.testing.assert_array_equal(by_compiler["where_root", "eager"], [0.5, 0.0])
@@ -729,7 +729,7 @@ print("norm at (0, 0):       ", tip)
 print("loss from the logit:  ", push.round(4))
 print(f"through twelve layers: {chain[0]:.2e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_array_equal(tip, [slopes["safe"][20], 0.0])
 np.testing.assert_allclose(push, [flat["from the logit"][0]], rtol=1e-6)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,7 +24,7 @@
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 100  # of the loop that opens the notebook
@@ -32,7 +32,7 @@ depth = 12  # layers of the model in section 2
 width = 64  # units of each layer
 batch = 128  # examples
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -84,7 +84,7 @@ with_tape = alive(references)
 print(f"states in memory without a tape: {without_tape} of {steps}")
 print(f"states in memory with a tape:    {with_tape} of {steps}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert without_tape == 1
 assert with_tape == steps
@@ -126,7 +126,7 @@ print("z     =", z.numpy())
 print("dz/dx =", dz_dx.numpy())
 print("dz/dy =", dz_dy)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.block.reveal([z, dz_dx, dz_dy])
 assert z.numpy() == 13.0
@@ -150,7 +150,7 @@ with ExplainTape() as tape:
 draw(tape, z, [x, y])
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 why = explain(tape, z, y)
 assert why.code == "recording_stopped"
@@ -178,7 +178,7 @@ dz_dx = tape.gradient(z, x)
 print("z     =", z.numpy())
 print("dz/dx =", dz_dx.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.size_in_block.reveal(dz_dx)
 assert z.numpy() == 4.0
@@ -244,7 +244,7 @@ for record_metric, counts in kept.items():
     name = "metric recorded:    " if record_metric else "metric not recorded:"
     print(f"{name} tensors kept for each layer: {max(counts)}; in all {kibibytes * sum(counts):.0f} KiB")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.factor.reveal(sum(kept[True]) / sum(kept[False]))
 assert kept == {True: [4] * depth, False: [1] * depth}
@@ -256,7 +256,7 @@ for with_metric, without_metric in zip(gradients[True], gradients[False], strict
 # Four. What `tanh` needs for its derivative, $1 - \tanh^2$, is its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. Three results of the metric stay alive beside it, for a gradient that nobody asks for: the softmax's, the logarithm's, and their product, which the sum keeps. The
 # metric's values and the loss's gradients are the same either way.
 
-# %% tags=["figure"] alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not."
+# %% alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the memory, layer by layer
 _, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 layer = np.arange(1, depth + 1)
@@ -289,7 +289,7 @@ fastest = {record_metric: min(times) for record_metric, times in milliseconds.it
 print(f"metric recorded:     {fastest[True]:.1f} ms")
 print(f"metric not recorded: {fastest[False]:.1f} ms")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 visited = []
 
@@ -345,7 +345,7 @@ print("z     =", z.numpy())
 print("dz/dx =", dz_dx.numpy())
 print("dz/dy =", dz_dy)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert z.numpy() == 13.0
 assert dz_dx.numpy() == 4.0
@@ -372,7 +372,7 @@ dp_dv, dp_dt = tape.gradient(product, [v, t])
 print("d(v t)/dv =", dp_dv.numpy())
 print("d(v t)/dt =", dp_dt)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.after_reset.reveal("v" if dp_dv is not None and dp_dt is None else "not v alone")
 assert dp_dv.numpy() == 5.0
@@ -393,7 +393,7 @@ dp_dv, dp_dt = tape.gradient(product, [v, t])
 print("d(v t)/dv =", dp_dv.numpy())
 print("d(v t)/dt =", dp_dt.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert dp_dv.numpy() == 5.0
 assert dp_dt.numpy() == 3.0
@@ -421,7 +421,7 @@ for check_watches, check_v in ((False, v), (True, tf.Variable(3.0, trainable=Fal
 #
 # **Truncated** backpropagation goes back through a window. Every few steps: take the gradient, update, forget the record, keep the state.
 
-# %% tags=["figure"] alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not."
+# %% alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what crosses a reset
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 for step in range(9):
@@ -482,7 +482,7 @@ no_update, growing = train_on_stream(window=10**6)  # the window never ends
 print(f"mean loss of the first 40 steps {losses[:40].mean():.3f}, of the last 40 {losses[-40:].mean():.3f}")
 print(f"states in memory at most: {in_memory.max()} with a window of {window}, {growing.max()} without")
 
-# %% tags=["figure"] alt="Two line plots. Two panels over the step of the stream. Left, states in memory: without truncation a straight line climbs to 240; with a window of 12 a small sawtooth stays near the bottom. Right, the squared error of the prediction on a logarithmic axis: without updates it stays level, with truncated backpropagation it falls to a fraction."
+# %% alt="Two line plots. Two panels over the step of the stream. Left, states in memory: without truncation a straight line climbs to 240; with a window of 12 a small sawtooth stays near the bottom. Right, the squared error of the prediction on a logarithmic axis: without updates it stays level, with truncated backpropagation it falls to a fraction." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: memory and loss along the stream
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 left.plot(growing, "--", color=plots.RED)
@@ -504,7 +504,7 @@ right.minorticks_off()
 right.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert in_memory.max() == window + 1
 assert growing.max() == len(stream) - 1
@@ -593,7 +593,7 @@ for rho in (0.5, 0.8, 0.95):
     errors[rho] = np.array(gaps) / np.linalg.norm(full)
     print(f"rho {rho:<4}  relative error, window of 8: {errors[rho][3]:.1e}, of 32: {errors[rho][5]:.1e}")
 
-# %% tags=["figure"] alt="Line plot. The relative error of the truncated gradient against the window, both axes showing powers, for three networks. For rho 0.5 it falls steeply, to far below a thousandth at a window of 16; for 0.8 it falls more slowly; for 0.95 it is still of the order of one per cent at a window of 32."
+# %% alt="Line plot. The relative error of the truncated gradient against the window, both axes showing powers, for three networks. For rho 0.5 it falls steeply, to far below a thousandth at a window of 16; for 0.8 it falls more slowly; for 0.95 it is still of the order of one per cent at a window of 32." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the error against the window
 _, ax = plt.subplots(figsize=(6.6, 4), layout="constrained")
 for (rho, error), colour, style in zip(
@@ -607,7 +607,7 @@ ax.set_xticks(windows, labels=windows)
 ax.minorticks_off()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert errors[0.5][3] < 0.01
 assert errors[0.95][3] > 0.15
@@ -706,7 +706,7 @@ try:
 except RuntimeError as error:
     print(error)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (inside.numpy(), around.numpy()) == (28.0, 1.0)
 with tf.GradientTape() as tape:
@@ -754,7 +754,7 @@ for moment, remains in (("after del y", with_tape), ("after del tape", without_t
 # its answer. In a large model the record holds the activations of every layer; [16](16_what_derivatives_cost.ipynb)
 # measures it, and shows how to trade memory for time.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert with_tape
 assert not without_tape
@@ -809,7 +809,7 @@ above, below = (numpy_output(W + sign * step * direction, before, 56, 60)[0].ite
 slope = (above - below) / (2 * step)
 print(f"along one direction: tape {np.sum(truncated * direction):.4f}, differences {slope:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert z_frozen(2.0) == z_full([2.0, 3.0]) == 13.0  # two functions with one value
 np.testing.assert_allclose(frozen, 4.0, rtol=1e-8)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,7 +25,7 @@
 #
 # **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 22 to read, 4 more to go further, 27 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 examples = 64  # of the regression in section 4
@@ -35,7 +35,7 @@ states = 5  # of the random walk in section 5
 sweeps = 300  # of its training; more than seven states need more
 depth = 6  # operations of the branch in section 6
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -107,7 +107,7 @@ dv_dw, dv_dy = tape.gradient(v, [w, y])
 print("dv/dw =", dv_dw.numpy())
 print("dv/dy =", dv_dy)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.side_of_cut.reveal([dv_dw, dv_dy])
 assert {name: product.numpy() for name, product in products.items()} == dict.fromkeys(products, 9.0)
@@ -174,7 +174,7 @@ print("dz/dy =", dz_dy.numpy())
 draw(tape, z, y)
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.same_cut.reveal(dz_dy)
 assert (z.numpy(), dz_dy.numpy()) == (24.0, 5.0)
@@ -200,7 +200,7 @@ assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(sq
 # %% alt="Computation graph and line plot. Left: a graph of the paths from x through f, g and h to z; the arrow from g is dashed and has a cross; the thick arrows point back to x. Right: the curve of z over x, with a wide grey tangent and a dashed red one of another slope at the same point; the red one touches a dotted curve."
 paths.figure().show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert all(paths.gradient(at, ("f", "g")) == 1.0 for at in (-3.0, 0.0, 1.4, 3.0))
 assert paths.gradient(1.4, ()) < 0 < paths.gradient(1.4, ("g",))
@@ -258,7 +258,7 @@ stopped = [inner.gradient(z, y).numpy(), outer.gradient(z, y).numpy()]
 print("stop_recording: inner tape", paused[0], " outer tape", paused[1])
 print("stop_gradient:  inner tape", stopped[0], " outer tape", stopped[1])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.whom.reveal(paused + stopped)
 assert paused == [1.0, 7.0]
@@ -289,7 +289,7 @@ forward = accumulator.jvp(eager_value)
 print("compiled, with a tape: value", compiled_value.numpy(), " derivative", reverse.numpy())
 print("forward mode:          value", eager_value.numpy(), " derivative", forward.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose([compiled_value, eager_value], 12.0, rtol=1e-6)
 np.testing.assert_allclose([reverse, forward], 4.0, rtol=1e-6)
@@ -333,7 +333,7 @@ plain_gradient, estimate = tape.gradient(rounded, x), tape.gradient(q, x)
 print("tf.round:         value", rounded.numpy(), " gradient", plain_gradient)
 print("straight through: value", q.numpy(), " gradient", estimate.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.straight.reveal([q, estimate])
 assert rounded.numpy() == q.numpy() == 1.0
@@ -377,7 +377,7 @@ print("true weights:   ", true_weights.ravel())
 print("latent, rounded:", tf.round(latent).numpy().ravel())
 print(f"loss: {losses[0]:.1f} at the start, {losses[-1]:.1f} at the end")
 
-# %% tags=["figure"] alt="Two line plots over the training steps. Left: five latent weights start at zero, move over the training steps, and come to rest, each inside a grey band of the numbers that round to its true value; the true values are written at the right. Right: the loss changes in a few jumps and reaches zero."
+# %% alt="Two line plots over the training steps. Left: five latent weights start at zero, move over the training steps, and come to rest, each inside a grey band of the numbers that round to its true value; the true values are written at the right. Right: the loss changes in a few jumps and reaches zero." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 path = np.array(history)
@@ -398,7 +398,7 @@ right.step(range(steps), losses, color=plots.BLUE, where="post")
 right.set(title="The loss changes in jumps, and reaches zero", xlabel="training step", ylabel="mean squared error")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (tf.round(latent).numpy() == true_weights).all()
 assert losses[-1] < 1e-9 < losses[0]
@@ -451,7 +451,7 @@ exercises.turn_gradient.check(scale_gradient)
 # left or right with equal probability: the *random walk* of Sutton and Barto's book. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
 # reward to be expected from there?
 
-# %% tags=["figure"] alt="Diagram. A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right."
+# %% alt="Diagram. A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the random walk
 _, ax = plt.subplots(figsize=(8, 1.9), layout="constrained")
 for state in range(states + 2):
@@ -518,7 +518,7 @@ for name, cut in {"cut": True, "open": False}.items():
     steepest[name] = abs(tape.gradient(loss, table).numpy()).max()
     print(f"target's path {name:<5} loss {loss.numpy():.4f}, largest gradient {steepest[name]:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 zero = tuple(steepest[name] < 1e-6 for name in ("cut", "open"))
 names = {(True, False): "cut", (False, True): "open", (True, True): "both", (False, False): "neither"}
@@ -567,7 +567,7 @@ print("true values:", truth.round(3))
 print("cut:        ", values_cut.round(3), f"loss {loss_cut:.4f}")
 print("open:       ", values_open.round(3), f"loss {loss_open:.4f}")
 
-# %% tags=["figure"] alt="Line plot. Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle."
+# %% alt="Line plot. Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 state = np.arange(1, states + 1)
@@ -579,7 +579,7 @@ ax.set_xticks(state)
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(values_cut, truth, atol=1e-4)
 np.testing.assert_allclose(values_open, np.arange(2, states + 2) / (states + 3), atol=1e-4)
@@ -622,7 +622,7 @@ print("with the copy, table:", copy_gradient.numpy().round(3))
 print("with the cut, table: ", cut_gradient.numpy().round(3))
 print("with the copy, copy: ", leak.numpy().round(3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(copy_gradient, cut_gradient, atol=1e-6)
 assert tf.norm(leak) > 1e-3
@@ -702,7 +702,7 @@ measured = {name: measure(build) for name, build in ways.items()}
 for name, (kept, calls, gradient) in measured.items():
     print(f"{name:21} tensors kept: {kept}  backward calls: {calls}  gradient: {gradient[0]:.2f}")
 
-# %% tags=["figure"] alt="Bar chart. Bars for four ways to compute the branch. Without a cut, tensors kept and backward calls are both as many as the branch has operations. With the cut at the end only the tensors remain. With the cut at the beginning and with stop_recording both are zero."
+# %% alt="Bar chart. Bars for four ways to compute the branch. Without a cut, tensors kept and backward calls are both as many as the branch has operations. With the cut at the end only the tensors remain. With the cut at the beginning and with stop_recording both are zero." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 position = np.arange(len(measured))
@@ -718,7 +718,7 @@ ax.margins(y=0.15)
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 frees = tuple(measured[f"cut at {place}"][0] == 0 for place in ("the end", "the beginning"))
 names = {(False, False): "neither", (True, False): "the end", (False, True): "the beginning", (True, True): "both"}
@@ -804,7 +804,7 @@ least_squares = np.linalg.lstsq(steps_apart, reward.numpy().astype(np.float64), 
 print("V = PV + r:   ", solved.round(3), " cut: ", values_cut.round(3))
 print("least squares:", least_squares.round(3), " open:", values_open.round(3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for held, at, by_tape in ((lambda w: (9.0 * w) ** 2, 2.0, dv_dw), (lambda y: 9.0 + 5.0 * y, 3.0, dz_dy)):
     np.testing.assert_allclose(gradcheck.numerical_jacobian(held, at), by_tape, rtol=1e-8)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -27,14 +27,14 @@
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 1 more to go further, 23 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 40  # of gradient descent in section 3
 learning_rate = 0.1  # of the same
 iterations = 40  # of the solver in section 4
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -95,7 +95,7 @@ print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 #
 # Where does the NaN come from? The picture on the left shows the values of the three operations, computed downwards, and the backward pass, which travels upwards. On the right is the cure.
 
-# %% tags=["figure"] alt="Diagram. Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end."
+# %% alt="Diagram. Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the box that a custom gradient replaces
 _, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
 labels = ["x = 100", "e = exp(x) = ∞", "s = 1 + e = ∞", "y = log(s) = ∞"]
@@ -162,7 +162,7 @@ print("f'(0)   =", slope(log1pexp, 0.0).numpy())
 print("f'(100) =", slope(log1pexp, 100.0).numpy())
 print("f(100)  =", log1pexp(100.0).numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.GradientTape(persistent=True) as tape:
     x = tf.constant(100.0)
@@ -230,7 +230,7 @@ def curvature(f, x):
 print("f''(0)   =", curvature(log1pexp, 0.0).numpy())
 print("f''(100) =", curvature(log1pexp, 100.0).numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.second_at_100.reveal("NaN" if np.isnan(curvature(log1pexp, 100.0)) else "a number")
 assert curvature(log1pexp, 0.0).numpy() == 0.25
@@ -264,7 +264,7 @@ print("eager:                  ", curvature(log1pexp_closure, 100.0).numpy())
 print("in a tf.function:       ", compiled(tf.constant(100.0)))
 print("eager, times a variable:", curvature(lambda x: scale * log1pexp_closure(x), 100.0))
 
-# %% tags=["figure"] alt="Two diagrams of the same four boxes. Below, upstream and s enter first_derivative, whose result is the first derivative; s was made from x by an exponential. Left, where first_derivative is a box: a dashed frame encloses it, the arrow back from the result leads to upstream, its argument, and ends there with None; the link to s is grey, inside the closure. Right, where upstream is a constant: no frame, the arrows back lead through s and the infinite exponential to x, with NaN."
+# %% alt="Two diagrams of the same four boxes. Below, upstream and s enter first_derivative, whose result is the first derivative; s was made from x by an exponential. Left, where first_derivative is a box: a dashed frame encloses it, the arrow back from the result leads to upstream, its argument, and ends there with None; the link to s is grey, inside the closure. Right, where upstream is a constant: no frame, the arrows back lead through s and the infinite exponential to x, with NaN." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what the second tape follows
 _, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
 boxes = {"x = 100": (0, 2.1), "s = 1 − 1/(1 + exp(x))": (0, 1.05), "upstream": (2.3, 1.05), "upstream · s": (1.15, 0)}
@@ -320,7 +320,7 @@ for x in (0.0, 100.0):
     first, second = slope(log1pexp_twice, x), curvature(log1pexp_twice, x)
     print(f"f'({x:.0f}) = {first.numpy()}, f''({x:.0f}) = {second.numpy()}")
 
-# %% tags=["figure"] alt="Two line plots. Two panels over x from minus 20 to 120. Left, the first derivative rises from 0 to 1; the plain version's line ends near 88, the others go on at 1. Right, the second derivative is a bump of height 0.25 around 0; the plain version's line jumps to 1 between 44 and 52 and ends near 88, the line of the custom first derivative ends there too, and only the one with both goes on at 0."
+# %% alt="Two line plots. Two panels over x from minus 20 to 120. Left, the first derivative rises from 0 to 1; the plain version's line ends near 88, the others go on at 1. Right, the second derivative is a bump of height 0.25 around 0; the plain version's line jumps to 1 between 44 and 52 and ends near 88, the line of the custom first derivative ends there too, and only the one with both goes on at 0." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 x = tf.linspace(-20.0, 120.0, 141)
 versions = [
@@ -342,7 +342,7 @@ axes[0].text(91, 0.05, "exp(x) = ∞\nin float32", color="#555555")
 axes[0].legend(loc="center left", bbox_to_anchor=(0.2, 0.5))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert slope(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
 assert curvature(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.25, 0.0]
@@ -415,7 +415,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 #
 # Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
 
-# %% tags=["figure"] alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient."
+# %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 _, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 line = tf.linspace(-2.5, 2.5, 501)
@@ -439,7 +439,7 @@ axes[1].text(0, 0.3, "target", color="#555555", va="bottom")
 axes[1].set(title="Only straight through does v reach the target", xlabel="step", ylabel="v", ylim=(0, 1.75))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (stuck == 1.5).all()
 assert abs(freed[-1] - 0.3) < 0.05
@@ -488,7 +488,7 @@ through, implicit = slope(solve, mean_anomaly), slope(kepler, mean_anomaly)
 print(f"dE/dM at the first M: {through[0]:.3f} through the iterations, {implicit[0]:.3f} implicit")
 print("second derivative at M = 1:", curvature(kepler, 1.0))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(implicit, through, rtol=1e-4, atol=100 * eccentricity**iterations)
 check_residual = solve(mean_anomaly) - eccentricity * tf.sin(solve(mean_anomaly)) - mean_anomaly
@@ -525,7 +525,7 @@ assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 # The price is the second derivative. Inside the backward function `e` is a constant to every tape. The remedy is that of section 2: make the derivative a
 # function of its argument. [19](19_derivative_of_a_solution.ipynb) does all this for a whole layer.
 
-# %% tags=["figure"] alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it."
+# %% alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the search is vertical, the derivative is along the curve
 line = tf.linspace(0.0, 2 * np.pi, 200)
 _, ax = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
@@ -547,7 +547,7 @@ ax.set(
 ax.legend(loc="lower right")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.diff(history).min() > -1e-6  # each iterate lies above the one before
 
@@ -662,7 +662,7 @@ except Exception as error:
 print(f"limited, compiled: {tf.norm(gradients_of(tf.function(limited_layer))[0]).numpy():.3f}")
 
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 def traced(f):
     try:
@@ -757,7 +757,7 @@ fresh = subprocess.run(
 )
 print(fresh.stdout)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 found = {name: [] for name in models}
 for line in fresh.stdout.splitlines():
@@ -829,7 +829,7 @@ d_image, d_factor = contrast_slopes()
 print(f"after:  {d_factor.numpy():.3f} for the factor, shape {d_image.shape} for the image")
 
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 def check_contrast(x, c):
     mean = x.mean(axis=(0, 1), keepdims=True)
@@ -873,7 +873,7 @@ print(f"log(1 + exp) at 100  {slope(log1pexp_twice, 100.0):.4f}  {difference(sta
 print(f"Kepler at 1          {slope(kepler, 1.0):.4f}  {difference(solve_numpy, 1.0):.4f}")
 print(f"rounding at 1.3      {slope(straight_round, 1.3):.4f}  {difference(np.round, 1.3):.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for x in (-3.0, 0.0, 2.0, 100.0):
     second = difference(lambda x: 1 / (1 + np.exp(-x)), x)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,12 +24,12 @@
 #
 # **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 24 to read, 2 more to go further, 23 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 200  # of each training run
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -120,7 +120,7 @@ runs = {("no clipping", 0.08): train_all(0.08, no_clip), ("limit 5", 0.08): trai
 for (name, rate), (_, norms) in runs.items():
     print(f"{name:<12} last step with a finite gradient:", *last_step(norms))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 died = last_step(runs["no clipping", 0.08][1]) < steps
 assert 3 <= died.sum() <= 10
@@ -173,7 +173,7 @@ exercises.steps_cut.guess(...)  # how many of the 200
 cut = alive > 5.0
 print(f"cut: {cut.sum()} of {steps} steps, {cut[:40].sum()} of them among the first 40")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.steps_cut.reveal(int(cut.sum()))
 check_W = starts[one][0][1]
@@ -206,7 +206,7 @@ assert np.median(check_early / check_cuts) > 0.5
 # %% [markdown]
 # A few steps, most of them early. Once the first long steps are survived, $W$ settles, and the gradients become short by themselves.
 
-# %% tags=["figure"] alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line."
+# %% alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where the limit acts
 _, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 numbers = np.arange(1, steps + 1)
@@ -252,7 +252,7 @@ for name, (_, rate) in best.items():
     print(f"{name:<12} rate {rate:<4}  median test loss {np.median(test[name]):.3f}")
 print("the clipped run ends lower from", (test["limit 5"] < test["no clipping"]).sum(), "of the ten starts")
 
-# %% tags=["figure"] alt="Scatter plot. The validation loss against the learning rate, a mark for each of the ten starts. Without clipping the crosses sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15."
+# %% alt="Scatter plot. The validation loss against the learning rate, a mark for each of the ten starts. Without clipping the crosses sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what a limit buys
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 looks = (("no clipping", plots.RED, 0.97, "x", "--"), ("limit 5", plots.BLUE, 1.03, "o", "-"))
@@ -277,7 +277,7 @@ ax.minorticks_off()
 ax.legend(title="medians", loc="lower left")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert all((last_step(norms) == steps).all() for (name, _), (_, norms) in runs.items() if name == "limit 5")
 assert (last_step(runs["no clipping", 0.03][1]) == steps).all()
@@ -311,7 +311,7 @@ for limit, (ends, norms) in limits.items():
     print(f"limit {limit:<6}  steps cut: {cuts[limit].min():3} to {cuts[limit].max():3} of {steps}, ", end="")
     print(f"validation loss: {best_one:.3g} to {worst_one:.3g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.median(val_losses[0.1]) > np.median(val_losses[5.0]) + 0.05
 assert cuts[0.1].min() > 0.9 * steps
@@ -361,7 +361,7 @@ for name, clipped in {"by value": by_value, "by tensor": by_tensor, "globally": 
     norms = [float(tf.norm(g)) for g in clipped]
     print(f"{name:<10} norms {norms[0]:.4g} and {norms[1]:.4g}, turned by {degrees([first, second], clipped):.1f}°")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.clipped_norms.reveal([float(tf.norm(g)) for g in (*by_tensor, *by_global)])
 np.testing.assert_allclose([tf.norm(g) for g in by_tensor], [5.0, 6.5], rtol=1e-6)
@@ -385,7 +385,7 @@ assert degrees([lone], [tf.clip_by_norm(lone, 3.5)]) < 0.05
 # %% alt="Vector diagrams and line plots. Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
 clipping.figure().show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 check_true = [clipping.FIRST, 12.0 * np.array([0.96, -0.28])]
 check_angles = [clipping.turn(check_true, clipping.clip(check_true, c, "each norm")) for c in (0.5, 5.0, 6.5)]
@@ -414,7 +414,7 @@ for limit_of_four in (4.0, 1.0):
     ends_at[limit_of_four] = w.numpy()
     print(f"limit {limit_of_four:.0f}: w = {w.numpy():.4g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.four_steps.reveal(ends_at[1.0])
 np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
@@ -442,7 +442,7 @@ print("clip_by_value:      ", tf.clip_by_value(infinite, -limit, limit).numpy())
 print("clip_by_norm:       ", alone.numpy())
 print("clip_by_global_norm:", *[g.numpy().ravel() for g in together])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.nan_elements.reveal([int(np.isnan(g).sum()) for g in together])
 np.testing.assert_array_equal(tf.clip_by_value(infinite, -limit, limit), [6.5, 4.0])
@@ -467,7 +467,7 @@ for name, (g, c) in cases.items():
     norm_way, global_way = tf.clip_by_norm(g, c).numpy(), tf.clip_by_global_norm([g], c)[0][0].numpy()
     print(f"{name:<28} by norm {norm_way!s:<10} globally {global_way}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for check_g, check_c, check_expected in (
     (cases["float32, [1e20, 3], limit 5"][0], 5.0, [0.0, 0.0]),
@@ -543,7 +543,7 @@ cancel = gradient_of(tf.constant([1.0, -1.0]))
 print(f"two uses that cancel: norm of the slices {tf.linalg.global_norm([cancel]):.3f}, of the gradient ", end="")
 print(f"{tf.norm(tf.convert_to_tensor(cancel)):.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.step_in_the_table.reveal(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))))
 assert isinstance(slices, tf.IndexedSlices)
@@ -621,7 +621,7 @@ clipped = slope(lambda v: clip_gradient(v * v), 2.0)
 received, passed_on = passing[-1]
 print(f"received {received:.4g}, passed on {passed_on:.4g}; dy/dv = {clipped.numpy():.4g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.clip_gradient.reveal(clipped)
 np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
@@ -653,7 +653,7 @@ for name, f in places.items():
 #
 # If the gradient of a variable is all you want to limit, leave the model alone and clip what the tape returns. A clip inside is for a gradient that passes through the middle of a model.
 
-# %% tags=["figure"] alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
+# %% alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the place of the clip
 scales = np.float32([1, 2, 5, 10, 25, 100])
 arriving = {
@@ -674,7 +674,7 @@ ax.set(
 )
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(list(found.values()), [50.0, 0.5, 1.0], rtol=1e-6)
 np.testing.assert_allclose(arriving["no clip: 4 s"], 4 * scales, rtol=1e-6)
@@ -729,7 +729,7 @@ by_tensor_loss = np.array([loss_of(parameters, val_x, val_y) for parameters in e
 print(f"rate {rate}, median validation loss: {np.median(by_tensor_loss):.3f} by tensor, ", end="")
 print(f"{np.median(val_loss['limit 5', rate]):.3f} globally")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global, "clipvalue": by_value}.items():
     for value, gradient in zip(moved[option], expected, strict=True):
@@ -781,7 +781,7 @@ for name, (clip, size) in sets.items():
     worst[name] = max(products)
     print(f"{name:<9} largest of {len(products)} products: {worst[name]:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert max(worst.values()) < 1e-9
 for check_clip, check_size in sets.values():

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -26,14 +26,14 @@
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 25 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 depth = 12  # layers of the model in section 4, at least 4
 width = 64  # units of each of its layers
 batch = 128  # examples
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -98,7 +98,7 @@ from_1 = tape_1.gradient(y, [x_0, x_1])
 print("tape_0:", [g if g is None else float(g) for g in from_0])
 print("tape_1:", [g if g is None else float(g) for g in from_1])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.other_source.reveal([from_0[1], from_1[0]])
 
@@ -112,7 +112,7 @@ assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
 assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
 assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
 
-# %% tags=["figure"] alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond."
+# %% alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the two tapes as a timeline
 COLOURS = (plots.BLUE, plots.RED)
 
@@ -169,14 +169,14 @@ by_tape_1 = tape_1.gradient(y, x)
 print("tape_0, which paused:", by_tape_0.numpy())
 print("tape_1:              ", by_tape_1.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.paused.reveal([by_tape_0, by_tape_1])
 
 assert by_tape_0.numpy() == 6.0
 assert by_tape_1.numpy() == 33.0
 
-# %% tags=["figure"] alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three."
+# %% alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a tape that pauses
 timeline(
     ["y = x * x", "cube = x * x * x", "y = y + cube", "gradient"],
@@ -223,7 +223,7 @@ d2y_dx2 = outer.gradient(dy_dx, x)
 print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2.numpy())
 
-# %% tags=["figure"] alt="Timeline. A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third."
+# %% alt="Timeline. A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: nested tapes as a timeline
 timeline(
     ["y = x ** 4", "inner.gradient(y, x)", "outer.gradient(dy_dx, x)"],
@@ -237,7 +237,7 @@ plt.show()
 # operations, and they happen inside the outer block. They can be differentiated like any others, and that gives 48.
 # [10](10_higher_order_gradients.ipynb) shows what the outer tape wrote down of them, and what one can do with it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert [dy_dx.numpy(), d2y_dx2.numpy()] == [32.0, 48.0]
 with ExplainTape() as check_outer:
@@ -300,7 +300,7 @@ gradients = {name: tape.gradient(loss, sources) for name, tape in tapes.items()}
 for name, found in gradients.items():
     print(f"{name:<8}", sum(gradient is None for gradient in found.values()), "of 5 are None")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.how_many_none.reveal(sum(gradient is None for found in gradients.values() for gradient in found.values()))
 
@@ -312,7 +312,7 @@ for found in gradients.values():
 for key in ("w2", "b2"):
     np.testing.assert_allclose(gradients["head"][key], gradients["default"][key], rtol=1e-5, atol=1e-6)
 
-# %% tags=["figure"] alt="Table. A table of three tapes by five sources. The default tape has the gradients of w1, b1, w2 and b2; the head's tape those of w2 and b2; the inputs' tape that of the inputs. The other eight fields say None."
+# %% alt="Table. A table of three tapes by five sources. The default tape has the gradients of w1, b1, w2 and b2; the head's tape those of w2 and b2; the inputs' tape that of the inputs. The other eight fields say None." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: which tape knows which gradient
 has_gradient = np.array([[gradient is not None for gradient in found.values()] for found in gradients.values()])
 
@@ -340,7 +340,7 @@ for name, tape in tapes.items():
 # What did the head's tape write down? `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*. The
 # dashed arrow with a cross is where the gradient is cut, and says why.
 
-# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded."
+# %% alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the record of the head's tape
 with ExplainTape(watch_accessed_variables=False) as tape:
     tape.watch([sources["w2"], sources["b2"]])
@@ -357,7 +357,7 @@ plt.show()
 # Do you need three tapes for three gradients? No: one tape with a list of sources returns them all, in one backward pass. Several tapes are of use when they are to record different
 # stretches, when they are to be dropped at different times, or when one records the other's backward pass.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 watched = {name: [variable.name for variable in tape.watched_variables()] for name, tape in tapes.items()}
 assert watched == {"default": ["w1:0", "b1:0", "w2:0", "b2:0"], "head": ["w2:0", "b2:0"], "inputs": []}
@@ -428,7 +428,7 @@ for name, watch_set in watch_sets.items():
     print(f"{name:<16} {kept[name].sum():>2} tensors kept")
     del tape
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.activations.reveal([int(count.sum()) for count in kept.values()])
 
@@ -447,7 +447,7 @@ assert alive([check_branch]).tolist() == [1]
 del check_tape
 assert alive([check_branch]).tolist() == [0]
 
-# %% tags=["figure"] alt="Diagram. Three rows of one field for each layer. In the rows for all weights and for the inputs every field is filled; in the row for the last weight only the last two are. Each row's label gives the memory in KiB."
+# %% alt="Diagram. Three rows of one field for each layer. In the rows for all weights and for the inputs every field is filled; in the row for the last weight only the last two are. Each row's label gives the memory in KiB." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what each tape keeps alive
 kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
 
@@ -512,7 +512,7 @@ by_greedy, greedy = layers_visited(weights, weights[-1])
 print("watches the last weight:", modest)
 print("watches all weights:    ", greedy)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.layers_visited.reveal([modest, greedy])
 
@@ -552,7 +552,7 @@ left.append(int(alive(references).sum()))
 for count, when in zip(left, ("three tapes", "without first", "without second", "without any"), strict=True):
     print(f"{when:<15} {count:>2}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.dropped.reveal(left)
 
@@ -621,7 +621,7 @@ print("at x:", in_two.numpy())
 # With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: you can print it, change it, or send it
 # elsewhere. In *pipeline parallelism* each machine records its own layers, and sends the gradient at the boundary to the machine before it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(in_two, [6.0, 192.0], rtol=1e-6)
 np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
@@ -663,7 +663,7 @@ print("sin, sigmoid at 0:", [round(slope, 6) for slope in slopes])
 # %% [markdown]
 # The check below also compares the seven gradients of section 3 with central differences. For that it writes the model a second time, in NumPy, as a function of one source while the others keep their values.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(slopes, [from_0[0], from_1[1]], rtol=1e-8)
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 4 * x**3, 2.0), d2y_dx2, rtol=1e-8)

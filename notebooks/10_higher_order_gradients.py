@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -26,13 +26,13 @@
 #
 # **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 23 to read, 2 more to go further, 33 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 100  # training points in the plane, section 4: between 60 and 200
 penalty = 0.1  # weight of the squared input gradient in their loss: between 0.05 and 0.2
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -108,7 +108,7 @@ d2y_dx2 = outer.gradient(dy_dx, x)
 print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.outside.reveal([dy_dx, d2y_dx2])
 
@@ -174,7 +174,7 @@ third = derivative(second)
 for name, df in {"3x²": first, "6x": second, "6": third}.items():
     print(f"{name:<3} at 3: {df(t).numpy()}")
 
-# %% tags=["figure"] alt="Line plot. Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name."
+# %% alt="Line plot. Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the cubic and its two derivatives
 xs = tf.linspace(-2.0, 2.0, 201)
 
@@ -191,7 +191,7 @@ for values, name, style, colour, where in curves:
 ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabel="value")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with ExplainTape() as untold:
     with tf.GradientTape() as inner:
@@ -243,7 +243,7 @@ nested = outer.gradient(gradient, x)
 print("gradient:                ", gradient.numpy())
 print("gradient of the gradient:", nested.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.how_many.reveal(int(tf.size(nested)))
 
@@ -262,7 +262,7 @@ hessian = outer.jacobian(gradient, x)
 del outer
 print(hessian.numpy())
 
-# %% tags=["figure"] alt="Two heat maps. Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4."
+# %% alt="Two heat maps. Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the Hessian and its column sums
 _, (upper, lower) = plt.subplots(2, 1, figsize=(4.6, 5), layout="constrained", height_ratios=[3, 1])
 style = {"xlabel": "element of x", "limit": 12, "colorbar": False}
@@ -301,7 +301,7 @@ print("input gradient: ", g1.shape, "  its norm:", g1_norm.shape)
 print("d norm/d kernel:", dkernel.shape)
 print("d norm/d bias:  ", dbias.shape)
 
-# %% tags=["figure"] alt="Computation graph. A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm."
+# %% alt="Computation graph. A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the outer tape's record
 kernel, bias = layer.kernel, layer.bias
 with ExplainTape() as recorded:
@@ -342,7 +342,7 @@ _, only_dkernel, no_dbias = penalty_gradients(tf.reduce_sum)
 print("d norm/d kernel:", only_dkernel.shape)
 print("d norm/d bias:  ", no_dbias)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.bias_alone.reveal("None" if no_dbias is None else "something else")
 
@@ -380,7 +380,7 @@ norm, of_norm, _ = penalty_gradients(dead_loss)
 print("the norm:", norm.numpy())
 print("NaN in its gradient:", int(np.isnan(of_norm).sum()), "of", int(tf.size(of_norm)))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.dead_norm.reveal("NaN" if np.isnan(of_norm).all() else "something else")
 
@@ -482,7 +482,7 @@ flat["penalised"].set_weights(flat["plain"].get_weights())
 train(flat["plain"], moons, moon_labels, weight=0.0, epochs=1000, rate=0.03)
 train(flat["penalised"], moons, moon_labels, weight=penalty, epochs=1000, rate=0.03)
 
-# %% tags=["figure"] alt="Two scatter plots over maps of the probability. Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places."
+# %% alt="Two scatter plots over maps of the probability. Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the decision boundary, before and after
 xs_, ys_ = np.meshgrid(np.linspace(-2, 3, 201), np.linspace(-1.8, 2.2, 201))
 grid = np.stack([xs_.ravel(), ys_.ravel()], axis=1).astype(np.float32)
@@ -523,7 +523,7 @@ for name, model in flat.items():
     fresh[name] = np.mean(np.argmax(model(new_points), axis=1) == new_labels)
     print(f"{name:<9}  input gradient, mean norm: {steepness[name]:.2f}   accuracy: {fresh[name]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert margins["penalised"] > 1.25 * margins["plain"]
 assert steepness["penalised"] < 0.7 * steepness["plain"]
@@ -584,7 +584,7 @@ print("first row by the tape:   ", np.round(by_tape[0], 3))
 print("first row by differences:", np.round(true[0], 3))
 print(f"relative error: {100 * off:.1f} %")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.off_by.reveal("more than 1 %" if off > 0.01 else "something else")
 
@@ -622,7 +622,7 @@ def hessian_of(variance):
 stopped = hessian_of(lambda x: tf.nn.moments(x, [0])[1])
 written_out = hessian_of(lambda x: tf.reduce_mean((x - tf.reduce_mean(x)) ** 2))
 
-# %% tags=["figure"] alt="Two heat maps. Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere."
+# %% alt="Two heat maps. Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two Hessians of one variance
 _, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 titles = ("tf.nn.moments: the mean is held still", "written out: the mean moves along")
@@ -655,7 +655,7 @@ _, by_tape = penalty_and_gradient(normalise, kernel)
 print("first row by the tape:   ", np.round(by_tape[0], 3))
 print("first row by differences:", np.round(true[0], 3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(stopped, 2 / 3 * np.eye(3), atol=1e-6)
 np.testing.assert_allclose(written_out, 2 / 3 * (np.eye(3) - 1 / 3), atol=1e-6)
@@ -710,7 +710,7 @@ print("weights (0, 1, 0):", row.numpy())
 # This is the middle row of the matrix in section 2, for the price of one more backward pass. With other weights $v$ you get $Hv$, a
 # **Hessian–vector product**: [12](12_forward_mode.ipynb) computes it in another way, and [14](14_without_the_matrix.ipynb) builds on it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(row, hessian[1], rtol=1e-6)
 np.testing.assert_allclose(row, [2.0, 6.0, 4.0], rtol=1e-6)
@@ -775,7 +775,7 @@ by_helper = outer.gradient(size, kernel)
 print("first row by the helper: ", np.round(by_helper[0], 3))
 print("first row by differences:", np.round(true[0], 3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_helper, true, rtol=1e-5, atol=1e-6)
 direction = tf.constant(generator.normal(size=samples.shape))
@@ -805,7 +805,7 @@ def gradient_of_f(x):
 expected = gradcheck.numerical_jacobian(gradient_of_f, [1.0, 2.0, 3.0])
 print(np.round(expected, 4) + 0.0)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(hessian, expected, rtol=1e-6, atol=1e-6)
 np.testing.assert_allclose(hessian, [[4.0, 2.0, 0.0], [2.0, 6.0, 4.0], [0.0, 4.0, 0.0]], rtol=1e-6)

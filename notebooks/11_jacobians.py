@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -26,7 +26,7 @@
 #
 # **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 4 more to go further, 34 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 201  # points of the curve in section 2: between 51 and 401
@@ -36,7 +36,7 @@ outputs = 10  # units of the layer in sections 3 to 5: between 4 and 12
 width = 1024  # units of the square layer that section 5 times: between 768 and 1536
 hidden = 4096  # hidden units of the network in section 9: between 1024 and 8192
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -75,7 +75,7 @@ print("gradient:", gradient_of_sum.numpy())
 # Two outputs, two inputs, and two numbers: raise `a` a little, and the sum of the outputs rises six times as much. Which output rises, and how much? The
 # gradient cannot say. Ask the function itself: take a small step in every direction, and see where the outputs go.
 
-# %% tags=["figure"] alt="Two vector diagrams. Two panels at one scale. Left, the plane of the inputs: a unit circle with twelve dots, one marked a alone, one marked b alone. Right, the plane of the outputs: the same dots lie on a long, tilted ellipse."
+# %% alt="Two vector diagrams. Two panels at one scale. Left, the plane of the inputs: a unit circle with twelve dots, one marked a alone, one marked b alone. Right, the plane of the outputs: the same dots lie on a long, tilted ellipse." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: small steps in, changes out
 reach = 0.01  # the steps' length; both panels are magnified by its inverse
 angles = np.linspace(0, 2 * np.pi, 97)
@@ -127,7 +127,7 @@ exercises.upper_right.guess(...)  # a number in place of the dots
 J = tape.jacobian(y, point)
 print(J.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.upper_right.reveal(J[0, 1])
 np.testing.assert_array_equal(J, [[5.0, 2.0], [1.0, 3.0]])
@@ -184,7 +184,7 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 # In the picture, tangents are solid: their unit circle is on the left, its image on the right. Cotangents are dashed: their unit circle is on
 # the right, its image on the left.
 
-# %% tags=["figure"] alt="Two vector diagrams. Two panels at one scale. Left, the inputs: the unit circle with the tangent v, and a dashed ellipse with the arrow that u is pulled back to. Right, the outputs: the solid ellipse with Jv, and a dashed unit circle with u."
+# %% alt="Two vector diagrams. Two panels at one scale. Left, the inputs: the unit circle with the tangent v, and a dashed ellipse with the arrow that u is pulled back to. Right, the outputs: the solid ellipse with Jv, and a dashed unit circle with u." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: v goes forwards, u comes back
 circle = steps.T
 _, axes = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
@@ -231,7 +231,7 @@ nodes = [a, b, triple, product, total]
 tangents = accumulator.jvp(nodes)
 cotangents = tape.gradient([product, total], nodes, output_gradients=tf.unstack(u))
 
-# %% tags=["figure"] alt="Computation graph. A graph from a and b on the left through 3b to ab and a plus 3b on the right. Each link carries its local derivative. In each node a tangent, marked with an arrow to the right, stands above a cotangent, marked with an arrow to the left."
+# %% alt="Computation graph. A graph from a and b on the left through 3b to ab and a plus 3b on the right. Each link carries its local derivative. In each node a tangent, marked with an arrow to the right, stands above a cotangent, marked with an arrow to the left." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: tangents forwards, cotangents back
 names = ["a", "b", "3b", "ab", "a + 3b"]
 where = np.array([[0, 2.0], [0, 0.0], [1.5, 0.0], [3, 2.0], [3, 0.0]])
@@ -266,7 +266,7 @@ plt.show()
 # Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives
 # $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$. Multiply tangent by cotangent and add, over the inputs or over the outputs: $1.04$.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(Jv, np.asarray(J) @ np.asarray(v), rtol=1e-6)
 np.testing.assert_allclose(uJ, np.asarray(u) @ np.asarray(J), rtol=1e-6)
@@ -309,7 +309,7 @@ dy_dx = tape.jacobian(y, delta)
 print("gradient:", summed.shape, summed.numpy().round(3))
 print("jacobian:", dy_dx.shape)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.scalar_source.reveal(dy_dx.shape)
 assert summed.shape == ()
@@ -354,7 +354,7 @@ print("output:  ", y.shape)
 print("kernel:  ", layer.kernel.shape)
 print("jacobian:", jacobian.shape, "=", int(tf.size(jacobian)), "entries")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.kernel_shape.reveal(jacobian.shape)
 assert y.shape == (batch, outputs)
@@ -384,7 +384,7 @@ print(f"largest difference: {difference:.0e}")
 # Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
 # for each unit, one block of columns for each feature:
 
-# %% tags=["figure"] alt="Heat map. A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone."
+# %% alt="Heat map. A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one example's Jacobian
 ax = plots.matrix(
     tf.reshape(jacobian[0], (outputs, inputs * outputs)),
@@ -397,7 +397,7 @@ for edge in range(1, inputs):
     ax.axvline(edge * outputs - 0.5, color="black", linewidth=0.6)
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert gradient.shape == from_jacobian.shape == (inputs, outputs)
 np.testing.assert_allclose(from_jacobian, gradient, rtol=1e-5, atol=3e-6)
@@ -469,7 +469,7 @@ of_y, of_size = tf.split(joined, [batch * outputs, batch])
 print("together:", joined.shape)
 print("split:   ", of_y.shape, "and", of_size.shape)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert list(jacobians) == ["kernel", "bias", "unused"]
 np.testing.assert_allclose(jacobians["kernel"], closed_form, rtol=1e-4, atol=1e-6)
@@ -524,7 +524,7 @@ with tf.GradientTape(persistent=True) as tape:
 looped = tape.jacobian(y, layer.kernel, experimental_use_pfor=False)
 print("backward passes:", len(upstreams))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.passes.reveal(len(upstreams))
 assert upstreams == [(batch, outputs)] * (batch * outputs)
@@ -611,7 +611,7 @@ for _ in range(15):
         both_ways[way](*problems[shape]).numpy()
         seconds.append(time.perf_counter() - start)
 
-# %% tags=["figure"] alt="Two line plots. Two panels over the same five Jacobians, from wide to tall, logarithmic scales. Left, passes: a solid line by rows rises from 2 to 128 and a dashed line by columns falls from 128 to 2; they cross in the middle. Right, measured milliseconds, with a thick bar from the first to the third quartile: the same crossing, less steep."
+# %% alt="Two line plots. Two panels over the same five Jacobians, from wide to tall, logarithmic scales. Left, passes: a solid line by rows rises from 2 to 128 and a dashed line by columns falls from 128 to 2; they cross in the middle. Right, measured milliseconds, with a thick bar from the first to the third quartile: the same crossing, less steep." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: passes and milliseconds
 median = {key: 1e3 * np.median(seconds) for key, seconds in times.items()}
 _, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
@@ -640,7 +640,7 @@ plt.show()
 # Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again. In products with the large matrix it is
 # $1 + 128$ against $2 \cdot 2$, a factor of 32. So decide by counts where they are far apart.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert passes == {(m, n): (m, n) for m, n in shapes}
 np.testing.assert_allclose(rows, columns, rtol=1e-3, atol=1e-4)
@@ -691,7 +691,7 @@ large = jacobian_bytes((128, 512), (784, 512))
 print("section 3:    ", small, "bytes predicted,", jacobian.numpy().nbytes, "allocated")
 print("larger layer: ", large / 2**30, "GiB predicted")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.gibibytes.reveal(large / 2**30)
 assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * outputs
@@ -733,7 +733,7 @@ for function in (first, second):
     misses[function.__name__] = float(tf.norm(summed - wanted) / tf.norm(wanted))
     print(f"{function.__name__:<6}  the sum misses the gradient by {100 * misses[function.__name__]:.0f} %")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 agrees = [name for name, miss in misses.items() if miss < 1e-5]
 exercises.sum_agrees.reveal("the second" if agrees == ["second"] else "something else")
@@ -769,7 +769,7 @@ errors = [product_error(tape_of_x, y, x, jacobian_of_x) for jacobian_of_x in (by
 print(f"by pfor:    off by {100 * errors[0]:.0f} %")
 print(f"one by one: off by {100 * errors[1]:.0f} %")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert errors[0] > 0.5
 assert errors[1] < 1e-5
@@ -809,7 +809,7 @@ by_letters = 2.0 * tf.einsum("ik,k->ik", A, z)
 print("shape:             ", by_letters.shape)
 print(f"largest difference: {tf.reduce_max(tf.abs(by_letters - by_tape)):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
 assert by_letters.shape == (3, 4)
@@ -919,7 +919,7 @@ print(f"the largest tensor: {stack_bytes:9,} bytes")
 # 800 times the result. Where the stack does not fit, `experimental_use_pfor=False` trades time for memory: one pass at a time, one
 # slice at a time.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert eager_traces == 3
 assert len(upstreams) == 1
@@ -969,7 +969,7 @@ for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
 # %% [markdown]
 # A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. One call of `gradient` is one vector–Jacobian product.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert weighted == 34.0
 for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4.0)):
@@ -1014,7 +1014,7 @@ numerical_J = gradcheck.numerical_jacobian(pair, [2.0, 5.0])
 print(f"the layer: {numerical.shape}, largest difference {np.max(np.abs(numerical - jacobian)):.0e}")
 print(f"section 1: {numerical_J.shape}, largest difference {np.max(np.abs(numerical_J - J)):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert numerical.shape == jacobian.shape
 np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-5)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -26,7 +26,7 @@
 #
 # **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 11 more to go further, 51 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 201  # of the curve: between 101 and 401
@@ -35,7 +35,7 @@ inputs = 5  # features of an example: between 3 and 8
 hidden = 8  # units of the first layer: between 4 and 16
 outputs = 6  # units of the second layer: between 4 and 9
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -70,7 +70,7 @@ dy_dt = accumulator.jvp(y)
 print("inputs: 1, outputs:", len(y))
 print("derivatives:       ", len(dy_dt))
 
-# %% tags=["figure"] alt="Line plot. A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself."
+# %% alt="Line plot. A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the curve and its derivative
 ax = plots.curve_with_derivative(
     s,
@@ -95,7 +95,7 @@ plt.show()
 # - combine both modes into a Hessian–vector product (section 5),
 # - say what forward mode makes of a custom gradient (section 6).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(dy_dt, s * tf.cos(t * s) / (1.0 + 0.1 * s**2), rtol=1e-4, atol=1e-5)
 with tf.GradientTape() as tape:
@@ -117,7 +117,7 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 # The value is the product; the tangent is the product rule. For a smooth function, $f(x + \dot x\,\varepsilon) = f(x) + f'(x)\,\dot x\,\varepsilon$: the
 # tangent is multiplied by the slope.
 
-# %% tags=["figure"] alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis."
+# %% alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what a dual number is
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 u, v, du, dv = 3.0, 2.0, 0.5, 0.4
@@ -205,7 +205,7 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 # Two things differ. Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that
 # was given the tangent 1.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert [a.value, a.tangent, b.tangent, y.value, y.tangent] == [4.0, 4.0, 5.0, 14.0, 9.0]
 for function, library in (
@@ -254,7 +254,7 @@ Jv = accumulator.jvp(y)
 print("f(x) =", y.numpy())
 print("J v  =", Jv.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.one_moves.reveal(Jv.numpy())
 assert y.numpy().tolist() == [6.0, 5.0]
@@ -285,7 +285,7 @@ exercises.outside.guess(...)  # two numbers in a list, or None
 late = accumulator.jvp(f(x))
 print("jvp of a later result:", late)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.outside.reveal(late)
 assert mixed.numpy().tolist() == [-1.0, -1.0]
@@ -339,7 +339,7 @@ print("tangent:", moved.shape)
 #
 # where $\odot$ multiplies element by element.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.tangent_shape.reveal(moved.shape)
 assert message != "no error"
@@ -390,7 +390,7 @@ by_columns = tf.stack(columns, axis=-1)
 print("one column:  ", columns[0].shape)
 print("the Jacobian:", by_columns.shape, "in", len(columns), "passes")
 
-# %% tags=["figure"] alt="Two heat maps. Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows."
+# %% alt="Two heat maps. Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: columns and rows
 _, axes = plt.subplots(1, 2, figsize=(8, 5), layout="constrained")
 flat = tf.reshape(by_columns, (batch * outputs, 3))
@@ -404,7 +404,7 @@ for ax, frame, title in (
     ax.set_xticks(range(3))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.GradientTape() as tape:
     tape.watch(x)
@@ -470,7 +470,7 @@ print("H v      =", Hv.numpy())
 # The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is called
 # *inside* the accumulator's context: the gradient's own operations need tangents too.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.product.reveal(Hv.numpy())
 assert gradient.numpy().tolist() == [30.0, 9.0]
@@ -507,7 +507,7 @@ for variable, product in zip(variables, products, strict=True):
 # %% [markdown]
 # The same product comes from two tapes, one inside the other. [14](14_without_the_matrix.ipynb) sets the two ways beside each other.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.GradientTape() as outer:
     with tf.GradientTape() as inner:
@@ -586,7 +586,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
 # Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient, as those two are. A rule
 # that clips the upstream gradient is not, and so belongs to no $Jv$.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.clip_tangent.reveal(by_accumulator["clip"])
 assert by_tape == {"log1pexp": 1.0, "clip": 1.0}
@@ -638,7 +638,7 @@ for function in (by_relus, by_min_and_max):
         )
     )
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.kinks.reveal([slopes["by_relus"][0], slopes["by_min_and_max"][0]])
 np.testing.assert_allclose(slopes["by_relus"], [0.0, 0.0, 1.0], atol=1e-6)
@@ -689,13 +689,13 @@ with tf.GradientTape() as tape:
 banded = tape.jacobian(rate, line)
 print("entries:", int(tf.size(banded)), " not zero:", int(tf.math.count_nonzero(banded)))
 
-# %% tags=["figure"] alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
+# %% alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a banded Jacobian
 ax = plots.matrix(banded, title="Three diagonals, and zeros", xlabel="input", ylabel="output")
 ax.set_aspect("equal")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 index = np.arange(12)
 assert np.all((banded.numpy() != 0) == (np.abs(index[:, None] - index) <= 1))
@@ -829,7 +829,7 @@ plt.show()
 # No further than 1.12, however many terms you take: this is the **radius of convergence**. The obstacle is not on the real line. At $x = \pm i$ the function is infinite, and the distance from 0.5 to $i$ in the complex
 # plane is $\sqrt{0.25 + 1} \approx 1.118$. The coefficients, all computed at one real point, already know about it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.radius.reveal(radius)
 np.testing.assert_allclose(radius, np.sqrt(1.25), rtol=0.01)
@@ -924,7 +924,7 @@ for name, attempt in (
 # %% [markdown]
 # The first message names `ResizeBicubicGrad`, the operation of the backward rule, for which no gradient is registered: two tapes fail there as well. At the second, two tapes work.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert "ResizeBicubicGrad" in messages["resize"]
 assert messages["loop"].startswith("TypeError")
@@ -1033,7 +1033,7 @@ print("jacobian:", jacobian.shape)
 print("jvp:     ", pushed.shape)
 print("hvp:     ", [tuple(part.shape) for part in hessian_product])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert jacobian.shape == (batch, outputs, 3)
 np.testing.assert_allclose(value, tall(x), rtol=1e-5, atol=1e-6)
@@ -1064,7 +1064,7 @@ numerical = gradcheck.numerical_jacobian(tall64, np.asarray(x, np.float64))
 print(f"curve: largest difference {np.max(np.abs(dy_dt - complex_step)):.0e}")
 print(f"tall:  largest difference {np.max(np.abs(jacobian - numerical)):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(complex_step, s64 * np.cos(s64) / (1.0 + 0.1 * s64**2), rtol=1e-12, atol=1e-14)
 np.testing.assert_allclose(dy_dt, complex_step, rtol=1e-4, atol=1e-5)

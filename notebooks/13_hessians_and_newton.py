@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 epsilon = 1e-3  # damping of the Newton step in section 2: between 1e-4 and 3e-3
 floor = 3e-4  # sections 3, 4 and 7: damp when the lowest eigenvalue is below half of this: between 1e-4 and 1e-3
 newton_steps = 60  # at most, for the whole model in section 7: between 50 and 90
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -93,7 +93,7 @@ for _ in range(6):
     raw_newton.append(w)
 print(f"Newton's method,    6 steps: loss {banana(w):.2g}")
 
-# %% tags=["figure"] alt="Contour plot. Contours of a narrow valley shaped like a banana. Gradient descent creeps along its floor and stops well short of the minimum; Newton's path of six steps leaves the valley once, far below the picture's middle, and ends on the minimum."
+# %% alt="Contour plot. Contours of a narrow valley shaped like a banana. Gradient descent creeps along its floor and stops well short of the minimum; Newton's path of six steps leaves the valley once, far below the picture's middle, and ends on the minimum." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: both paths on the contours
 
 
@@ -165,7 +165,7 @@ print("H:       ", H.shape)
 # The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair: element $(i, j)$ of the kernel comes to place $8i + j$. The matrix is symmetric, because
 # the order of two derivatives does not matter where the second derivatives are continuous.
 
-# %% tags=["figure"] alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank."
+# %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 _, ax = plt.subplots(figsize=(5.6, 4.6), layout="constrained")
 axis = "parameter (8 × input + unit)"
@@ -191,7 +191,7 @@ active = int(tf.math.count_nonzero(y))
 print("zero eigenvalues:         ", zeros, "of 40")
 print("outputs that are not zero:", active, "of", int(tf.size(y)))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.zeros.reveal("none" if zeros == 0 else "one to five" if zeros <= 5 else "ten or more")
 assert gradient.shape == (5, 8)
@@ -273,14 +273,14 @@ for name, activation, examples in (
 #
 # The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Sections 2 and 3 take one case each: the singular $H$ of ReLU on 7 examples, and the one of `tanh` with both signs.
 
-# %% tags=["figure"] alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive."
+# %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three spectra
 _, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
 for ax, name in zip(axes, ("ReLU, 7", "ReLU, 30", "tanh, 7"), strict=True):
     plots.spectrum(spectra[name], title=f"{name} examples: {zero_counts[name]} zeros", threshold=1e-10, ax=ax)
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(H, gauss_newton_matrix, rtol=0, atol=1e-12)
 assert np.linalg.matrix_rank(J) == 40 - zeros
@@ -384,7 +384,7 @@ residual_of_inverse = float(tf.norm(barely @ by_inverse + g[:, None]))
 print(f"residual with solve: {residual_of_solve:.0e}")
 print(f"residual with inv:   {residual_of_inverse:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.residuals.reveal("more than 1000" if residual_of_inverse > 1000 * residual_of_solve else "less")
 assert residual_of_inverse > 1000 * residual_of_solve
@@ -445,7 +445,7 @@ for name, (f, at) in cases.items():
     print(f"{name:11}  f' = {slope:6.3f}  f'' = {curvature:6.3f}  step {step:6.3f}", end="  ")
     print(f"f: {value:6.3f} -> {f(at + step):6.3f}")
 
-# %% tags=["figure"] alt="Two line plots. Two curves, each with a dashed parabola that touches it at the start. Left: an upward parabola whose lowest point lies far beyond the valley, where the curve is higher. Right: a downward parabola whose highest point lies uphill from the start."
+# %% alt="Two line plots. Two curves, each with a dashed parabola that touches it at the start. Left: an upward parabola whose lowest point lies far beyond the valley, where the curve is higher. Right: a downward parabola whose highest point lies uphill from the start." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the quadratic models
 _, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 titles = {"log cosh": "log cosh: downhill, and too far", "double well": "double well: uphill from the start"}
@@ -465,7 +465,7 @@ for ax, (name, (f, _)), span in zip(axes, cases.items(), ((-4.2, 2.5), (-1.4, 1.
 axes[0].legend(loc="upper right", fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 slopes_along = {name: slope * step for name, (_, _, slope, _, step) in one_dimensional.items()}
 exercises.uphill.reveal(" and ".join(name for name, along in slopes_along.items() if along > 0))
@@ -522,7 +522,7 @@ print(f"start                 {tanh_value:.4f}")
 print(f"after the raw step    {tanh_loss(tanh_start + raw_step):.4f}")
 print(f"after the damped step {tanh_loss(tanh_start + damped_step):.4f}")
 
-# %% tags=["figure"] alt="Line plot. The loss along two steps that leave from one point. Along the damped step the loss falls from the start and ends below it; along the raw Newton step it ends above the start."
+# %% alt="Line plot. The loss along two steps that leave from one point. Along the damped step the loss falls from the start and ends below it; along the raw Newton step it ends above the start." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the loss along both steps
 fractions = np.linspace(0, 1, 41)
 walks = {
@@ -539,7 +539,7 @@ ax.set(xlabel="fraction of the step taken", ylabel="loss")
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert [t for t, _ in cured.values()] == [0.5, 1.0]
 assert all(end < one_dimensional[name][1] for name, (_, end) in cured.items())
@@ -626,7 +626,7 @@ print("Gauss–Newton, raw:", [f"{banana(w):.2g}" for w in raw_gauss_newton])
 searched_gauss_newton, _ = newton(gauss_newton, banana, far, 60)
 print("with a line search:", len(searched_gauss_newton) - 1, "steps")
 
-# %% tags=["figure"] alt="Two contour plots. Two panels with the contours of the banana-shaped valley. Left, raw steps: Newton's path leaves the valley once and Gauss\u2013Newton's leaves it even farther, straight down, and both arrive. Right, with damping and a line search: both paths go round the bend with the valley and arrive, Newton's on its floor and Gauss\u2013Newton's a little below it; gradient descent, on the floor as well, stops short of the minimum."
+# %% alt="Two contour plots. Two panels with the contours of the banana-shaped valley. Left, raw steps: Newton's path leaves the valley once and Gauss\u2013Newton's leaves it even farther, straight down, and both arrive. Right, with damping and a line search: both paths go round the bend with the valley and arrive, Newton's on its floor and Gauss\u2013Newton's a little below it; gradient descent, on the floor as well, stops short of the minimum." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three methods on the contours
 _, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 contours(axes[0], "Raw steps leave the valley", low=-4.2)
@@ -646,7 +646,7 @@ axes[0].legend(loc="lower left")
 axes[1].legend(loc="upper center")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.all(np.diff(searched_history[:, 0]) < 0)
 assert searched_history[:, 0].max() == searched_history[0, 0]
@@ -735,7 +735,7 @@ start = flatten(variables)
 _, model_g, model_H = model_derivatives(start)
 print("whole Hessian:", model_H.shape)
 
-# %% tags=["cover", "figure"] alt="Heat map. A symmetric 102 by 102 matrix divided by lines into four by four blocks for kernel 1, bias 1, kernel 2 and bias 2; the block of kernel 2 with itself shows diagonal stripes."
+# %% alt="Heat map. A symmetric 102 by 102 matrix divided by lines into four by four blocks for kernel 1, bias 1, kernel 2 and bias 2; the block of kernel 2 with itself shows diagonal stripes." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
 edges = np.cumsum([0, *sizes])
 names = ["kernel 1", "bias 1", "kernel 2", "bias 2"]
@@ -768,7 +768,7 @@ plt.show()
 block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, with respect to kernel 2
 print("largest entry of the block:", f"{np.abs(block).max():.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.GradientTape() as outer:
     with tf.GradientTape() as inner:
@@ -797,7 +797,7 @@ for count in (102, 1_000, 1_000_000):
     seconds = 2 * count**3 / 6 / 1e12
     print(f"{count:10,} {4 * count / 1e6:14,.6f} {4 * count**2 / 1e6:14,.2f}   {seconds:.1e} s")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 4 * 1_000_000**2 == 4e12  # bytes
 np.testing.assert_allclose(seconds, 1_000_000**3 / 3 / 1e12, rtol=1e-12)
@@ -840,7 +840,7 @@ for _ in range(newton_steps):
 distances = np.linalg.norm(points - points[-1], axis=1)
 print("distance, the last Newton steps:", [f"{distance:.0e}" for distance in distances[-6:-1]])
 
-# %% tags=["figure"] alt="Line plot. Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps."
+# %% alt="Line plot. Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the plunge
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.semilogy(history[:, 1], "o-", markersize=4, color=plots.BLUE, label="damped Newton, whole Hessian")
@@ -849,7 +849,7 @@ ax.set(title="All 102 parameters: Newton wanders, then plunges", xlabel="step", 
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 minimum = tf.constant(points[-1])
 assert history[-1, 1] < 1e-8
@@ -875,7 +875,7 @@ saddle.figure().show()
 # The damped step turns round where the damping equals minus the lowest eigenvalue, here 0.52. Near that value the matrix is nearly singular and the step very long, on both sides: a little damping can be worse than none. And far out along
 # $x$ the raw step points downhill, although one eigenvalue is negative: the other part of the step outweighs it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for damping, downhill in ((0.0, False), (0.4, False), (0.6, True), (3.0, True)):
     taken = saddle.steps([0.2, 0.4], damping)["damped Newton"]
@@ -923,7 +923,7 @@ zeros_by_b = outer.jacobian(gradient_a, b, unconnected_gradients="zero")
 print("the block of a with b:            ", by_b)
 print('with unconnected_gradients="zero":', zeros_by_b.numpy().tolist())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert by_b is None
 np.testing.assert_allclose(by_a, np.diag([6.0, 12.0, 18.0]), rtol=1e-6)
@@ -960,7 +960,7 @@ print("gradient:", f"{report.gradient_norm:.0e}", "after", len(report.iterations
 # %% [markdown]
 # `optimize.newton` adapts its damping in another way than yours, so from a distant start the two may end in different minima. From a point near a minimum, both return to it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(packed, model_H, rtol=0, atol=1e-10)
 assert report.converged
@@ -998,7 +998,7 @@ shifted = [numpy_loss(point + shift * v) for shift in (1e-4, 0.0, -1e-4)]
 curvature = (shifted[0] - 2 * shifted[1] + shifted[2]) / 1e-8
 print(f"curvature along v: {v @ model_H.numpy() @ v:.4f} by tapes, {curvature:.4f} by differences")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(numpy_loss(point), model_derivatives(start)[0], rtol=1e-12)
 assert gradcheck.check_gradient(numpy_loss, model_g, point) < 1e-6

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,7 +25,7 @@
 #
 # **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 20 to read, 9 more to go further, 31 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 hidden = 1000  # hidden units of the network in section 1: between 600 and 1500
@@ -33,7 +33,7 @@ weight_decay = 1e-3  # factor of the squared weights of softmax regression, in s
 budget = 300  # gradient-equivalents that each method may spend on softmax regression: between 250 and 400
 fit_budget = 600  # and on the fit of a network: between 500 and 900
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -140,7 +140,7 @@ print(f"length of v: {length_of_v:.0f}")
 for sides, error in errors.items():
     print(f"{sides:10}  best relative error {min(error):.0e}, at a step of length {lengths[np.argmin(error)]:.2g}")
 
-# %% tags=["figure"] alt="Line plot. Relative error of a difference of gradients against the length of the step, both on logarithmic axes: two Vs. Towards small steps both errors rise in proportion to one over the length. Towards large steps the error with one side rises in proportion to the length, that with both sides with its square; the second V is deeper, and lowest at a longer step. Both lie far above the line of float32's rounding."
+# %% alt="Line plot. Relative error of a difference of gradients against the length of the step, both on logarithmic axes: two Vs. Towards small steps both errors rise in proportion to one over the length. Towards large steps the error with one side rises in proportion to the length, that with both sides with its square; the second V is deeper, and lowest at a longer step. Both lie far above the line of float32's rounding." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the error against the length of the step
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 for (sides, error), style, colour in zip(errors.items(), ("s--", "o-"), (plots.ORANGE, plots.BLUE), strict=True):
@@ -152,7 +152,7 @@ ax.set(xlabel="length of the step", ylabel="relative error of Hv")
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 best = -np.log10(min(errors["both sides"]))
 exercises.digits.reveal("about 7" if best > 6 else "about 4" if 3 < best < 5.3 else "about 1")
@@ -230,7 +230,7 @@ print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(
 # Where the loss contains a `tf.custom_gradient`, the two can part. A rule that is the derivative, written stably, is asked by two tapes; an accumulator may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian. How the gradient that
 # training follows changes along $v$, only a difference of it says for certain; the two tapes say something else.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert tf.norm(pearlmutter - exact) < 1e-5 * tf.norm(exact)
 assert max(prices.values()) < 20  # not n times
@@ -317,7 +317,7 @@ s, count, _ = conjugate_gradients(lambda p: eigenvalues * p, -right, 1e-8 * floa
 print("products:", count)
 print(f"relative error: {float(tf.norm(s - right / eigenvalues) / tf.norm(s)):.0e}")
 
-# %% tags=["figure"] alt="Contour plot and line plot. Left, the ellipses of a quadratic: steepest descent zigzags down the long axis in many short legs, conjugate gradients arrives in two. Right, the relative error of conjugate gradients against products for three spectra: with three different eigenvalues it drops to rounding error after three products, with three tight clusters it falls fast, a stair for every three products; with an even spread it falls slowly and steadily."
+# %% alt="Contour plot and line plot. Left, the ellipses of a quadratic: steepest descent zigzags down the long axis in many short legs, conjugate gradients arrives in two. Right, the relative error of conjugate gradients against products for three spectra: with three different eigenvalues it drops to rounding error after three products, with three tight clusters it falls fast, a stair for every three products; with an even spread it falls slowly and steadily." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two dimensions, and three spectra
 _, (plane, curve) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
 H2, w = np.diag([1.0, 12.0]), np.array([-4.0, 0.9])
@@ -349,7 +349,7 @@ curve.set(title="What counts is how the eigenvalues cluster", xlabel="products",
 curve.legend(fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.products.reveal(count)
 assert count == 3
@@ -521,7 +521,7 @@ def work_to(run, above, lowest):
 for name, run in runs.items():
     print(f"{name:24} ends {run[-1, 1] - lowest:.0e} above; work to 1e-8: {work_to(run, 1e-8, lowest):.0f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 reached = {name.partition(",")[0]: work_to(run, 1e-8, lowest) for name, run in runs.items()}
 exercises.first.reveal(min(reached, key=reached.get))
@@ -581,7 +581,7 @@ runs["linearised Newton–CG"], _, _ = newton_cg(origin, softmax, linearise, lin
 for name in ("Newton–CG", "linearised Newton–CG", "L-BFGS"):
     print(f"{name:20} work to 1e-8: {work_to(runs[name], 1e-8, lowest):.0f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.linearised.reveal(in_linear_product)
 for check_point in (origin, minimum):
@@ -591,7 +591,7 @@ check_works = [work_to(runs[name], 1e-8, lowest) for name in ("Newton–CG", "li
 assert check_works[1] < 0.65 * check_works[0]
 assert 0.75 < check_works[1] / check_works[2] < 1.3  # a tie, but for what depends on the last bits
 
-# %% tags=["figure"] alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS and the linearised Newton\u2013CG, in ever larger leaps, both fall to a billionth after about 100; Newton\u2013CG with products from scratch gets there after nearly twice as many; gradient descent stays above one in ten thousand."
+# %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS and the linearised Newton\u2013CG, in ever larger leaps, both fall to a billionth after about 100; Newton\u2013CG with products from scratch gets there after nearly twice as many; gradient descent stays above one in ten thousand." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: distance to the minimum per gradient spent
 styles = {
     "gradient descent": ("-", plots.ORANGE),
@@ -676,12 +676,12 @@ fit_runs["L-BFGS"], _ = lbfgs(fit_start, fit, fit_budget)
 for name, run in fit_runs.items():
     print(f"{name:24} lowest loss {np.nanmin(run[:, 1]):.0e}")
 
-# %% tags=["figure"] alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus."
+# %% alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the same for the network
 draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads again")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ends = {name.partition(",")[0]: np.nanmin(run[:, 1]) for name, run in fit_runs.items()}
 assert ends["L-BFGS"] < ends["Gauss–Newton–CG"] / 2
@@ -757,7 +757,7 @@ ritz, _ = lanczos(lambda v: softmax_product(minimum, v), rng.normal(size=len(min
 print("largest eigenvalues of T:", np.round(ritz[:-11:-1], 3))
 print("fastest stable rate of gradient descent, 2 / largest:", round(2 / ritz[-1], 2))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 gaps = ritz[-14:][1:] / ritz[-14:][:-1]
 exercises.clear.reveal(len(gaps) - int(np.argmax(gaps)))
@@ -782,7 +782,7 @@ weights = np.concatenate([share for _, share in probes]) / len(probes)
 for limit in (0.002, 0.01, 0.05):
     print(f"eigenvalues above {limit}: about {len(minimum) * weights[nodes > limit].sum():.0f}")
 
-# %% tags=["figure"] alt="Line plot. How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase."
+# %% alt="Line plot. How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the whole spectrum
 features = np.hstack([pixels.numpy(), np.ones((len(pixels), 1))])  # the bias is the weight of a constant 1
 logits = pixels.numpy() @ minimum.numpy()[:-10].reshape(64, 10) + minimum.numpy()[-10:]
@@ -804,7 +804,7 @@ ax.set(xlabel="λ", ylabel="eigenvalues above λ")
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(ritz[-9:], true[-9:], rtol=5e-4)
 assert true[-9] > 2 * true[-10]
@@ -844,7 +844,7 @@ def large_product(flat):
 top, _ = lanczos(large_product, rng.normal(size=n).astype(np.float32), 20)
 print(f"{n:,} parameters; eigenvalues of T: largest {top[-1]:.3g}, lowest {top[0]:.3g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 again, _ = lanczos(large_product, np.random.default_rng(seed + 1).normal(size=n).astype(np.float32), 40)
 np.testing.assert_allclose(top[-1], again[-1], rtol=1e-3)  # another start, and twice the products
@@ -894,7 +894,7 @@ w = tf.Variable(origin)
 report = optimize.newton_cg(lambda: softmax_loss(w), wrt=w, iterations=60, tolerance=1e-7)
 print("loss:", f"{report.value:.6f}", "after", len(report.iterations), "steps;", report.reason)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert derivatives.pack(one_line).shape == exact.shape
 assert tf.norm(derivatives.pack(one_line) - exact) < 1e-5 * tf.norm(exact)
@@ -922,7 +922,7 @@ by_tapes = softmax_product(origin, direction)
 print("largest difference of H v:", f"{np.abs(by_tapes - at_origin @ direction.numpy()).max():.0e}")
 print("ten largest eigenvalues:  ", np.round(np.linalg.eigvalsh(at_origin)[:-11:-1], 3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_tapes, at_origin @ direction.numpy(), rtol=0, atol=1e-10)
 expected = np.linalg.eigvalsh(second_moments)[-1] / 10 + weight_decay

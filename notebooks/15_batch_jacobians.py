@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -26,7 +26,7 @@
 #
 # **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 23 to read, 2 more to go further, 31 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 batch = 7  # examples: between 6 and 12
@@ -35,7 +35,7 @@ hidden = 8  # units of the first layer: between 6 and 12
 outputs = 6  # units of the second layer: between 4 and 9
 examples = 512  # that section 8 draws mini-batches from: between 256 and 1024
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -67,7 +67,7 @@ print("shape:   ", full.shape)
 print("entries: ", int(tf.size(full)))
 print("not zero:", int(tf.math.count_nonzero(full)))
 
-# %% tags=["figure"] alt="Heat map. A grid of 6 by 5 patches, each of 7 by 7 squares; in every patch only the diagonal is coloured, the rest is white."
+# %% alt="Heat map. A grid of 6 by 5 patches, each of 7 by 7 squares; in every patch only the diagonal is coloured, the rest is white." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the full Jacobian
 plots.batch_patches(
     full,
@@ -103,7 +103,7 @@ print(full[:, 0, :, 0].numpy().round(2))
 # Each example responds to its own input alone, because no layer here mixes the examples. Nudge input 3 of example 2, and only example 2's outputs
 # change, by what `full[2, :, 2, 3]` says.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 nudge = np.zeros((batch, inputs), np.float32)
 nudge[2, 3] = 1e-3
@@ -154,7 +154,7 @@ print("passes:", len(by_hand))
 by_hand = tf.stack(by_hand, axis=1)
 print("result:", by_hand.shape)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.passes.reveal(len(columns))
 assert summed.shape == selected.shape == per_example.shape == by_hand.shape == (batch, outputs, inputs)
@@ -253,7 +253,7 @@ for name, function in of_a_row.items():
     off_by[name] = float(tf.reduce_max(tf.abs(tf.vectorized_map(function, x) - looped)))
     print(f"{name:8} off by {off_by[name]:.1f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.not_a_loop.reveal([name for name, off in off_by.items() if off > 0.1])
 assert off_by["roll 0"] == off_by["reverse"] == 0.0
@@ -301,7 +301,7 @@ of_the_mean = tape_of_losses.gradient(loss, layer1.kernel)
 difference = tf.reduce_max(tf.abs(tf.reduce_mean(each, axis=0) - of_the_mean))
 print(f"mean of the gradients − gradient of the mean: {difference:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert each.shape == (batch, inputs, hidden)
 np.testing.assert_allclose(tf.reduce_mean(each, axis=0), of_the_mean, rtol=1e-4, atol=1e-6)
@@ -376,7 +376,7 @@ print(f"mean and the bad example:          {cosine(mean, unclipped[4]):.2f}")
 print(f"mean and the healthy mean:         {cosine(mean, healthy):.2f}")
 print(f"clipped mean and the healthy mean: {cosine(mean_clipped, healthy):.2f}")
 
-# %% tags=["figure"] alt="Bar chart. A bar for each of seven examples: the norm of its gradient, with its value. Example 4's bar is more than ten times as long as any other. A dashed line marks the median; darker bars, the norms after clipping, end there or before."
+# %% alt="Bar chart. A bar for each of seven examples: the norm of its gradient, with its value. Example 4's bar is more than ten times as long as any other. A dashed line marks the median; darker bars, the norms after clipping, end there or before." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the norms, before and after clipping
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 ax.barh(range(batch), norms, color="#BFD9EC", edgecolor=plots.BLUE)
@@ -397,7 +397,7 @@ plt.show()
 # Clipping gives every example one vote at most: none contributes more than a seventh of the limit to the mean. Training with
 # differential privacy rests on this bound: DP-SGD clips each example's gradient, then adds noise.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert cosine(mean, unclipped[4]) > 0.95
 assert cosine(mean, healthy) < 0.6
@@ -451,7 +451,7 @@ print("batch_jacobian:     ", returned.shape)
 print(f"largest derivative:  {np.max(np.abs(own)):.2f}")
 print(f"largest error:       {np.max(np.abs(returned - own)):.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.coupled_returns.reveal(f"a tensor of shape {tuple(returned.shape)}")
 assert returned.shape == own.shape == (batch, outputs, inputs)
@@ -473,7 +473,7 @@ assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batc
 # No error and no warning: 7 equals 7, and `batch_jacobian` looks no further. The numbers are plausible, and the worst is
 # off by more than a quarter of the largest derivative. Here are both full Jacobians on one scale:
 
-# %% tags=["figure"] alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well."
+# %% alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: independent and coupled, on one scale
 _, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 largest = max(np.max(np.abs(full)), np.max(np.abs(full_coupled)))
@@ -503,7 +503,7 @@ errors = {
 for name, error in errors.items():
     print(f"summed over the {name}'s batch axis: off by {error:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.over.reveal(min(errors, key=errors.get))
 np.testing.assert_allclose(returned, over_target, rtol=1e-4, atol=5e-6)  # seen: a few times 1e-7
@@ -533,7 +533,7 @@ print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
 # The cure depends on what you mean. In inference mode (`training=False`) batch normalisation uses its stored statistics, the examples are
 # independent again, and `batch_jacobian` is right. If you do mean training mode, take the full Jacobian and its diagonal.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert returned_last.shape == own_last.shape == (batch, outputs, inputs)
 assert np.max(np.abs(returned_last)) < 1e-5
@@ -581,7 +581,7 @@ print(f"{independence_error(tape, y, x, per_example, random):.0e}")
 errors = [independence_error(coupled_tape, y_coupled, x, returned, u) for u in (ones, random)]
 print(f"batch normalisation    {errors[0]:.0e}  {errors[1]:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.ones.reveal(["coupled" if error > 1e-2 else "independent" for error in errors])
 assert errors[0] < 1e-4
@@ -673,7 +673,7 @@ silent = outer.batch_jacobian(first, x)
 print("jacobian:      ", nothing)
 print("batch_jacobian:", silent.shape, "largest entry", np.max(np.abs(silent)))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.too_late.reveal("zeros" if not np.any(silent) else "the second derivatives")
 np.testing.assert_allclose(first, per_example, rtol=1e-5, atol=1e-6)
@@ -702,7 +702,7 @@ def second_derivatives(x):
 hessians = second_derivatives(x)
 print("batch_jacobian:", hessians.shape, f"largest entry {np.max(np.abs(hessians)):.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert hessians.shape == (batch, outputs, inputs, inputs)
 assert np.max(np.abs(hessians)) > 0.05
@@ -760,7 +760,7 @@ for size in (2, 8, 32, 128):
     measured[size] = float(tf.reduce_mean(tf.reduce_sum((drawn - g) ** 2, axis=[1, 2])))
     print(f"{size:3} examples: predicted {trace / size:.3f}, measured {measured[size]:.3f}")
 
-# %% tags=["figure"] alt="Line plot with dots. On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples."
+# %% alt="Line plot with dots. On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the noise of a mini-batch
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 sizes = np.array(list(measured))
@@ -783,7 +783,7 @@ plt.show()
 # the **gradient noise scale**. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
 # examples nearly double that share; far above it, they hardly change the share, and mainly add cost.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for size, value in measured.items():
     np.testing.assert_allclose(value, trace / size, rtol=0.25)
@@ -818,7 +818,7 @@ print("gradients:", [tuple(part.shape) for part in gradients_of])
 rows_add_up = tf.reduce_max(tf.abs(tf.reduce_mean(gradients_of[0], axis=0) - of_the_mean))
 print(f"mean of the rows − gradient of the batch: {rows_add_up:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(in_one_line, per_example, rtol=1e-4, atol=1e-5)
 np.testing.assert_allclose(gradients_of[0], each, rtol=1e-4, atol=1e-5)
@@ -879,7 +879,7 @@ numerical_each = gradcheck.numerical_jacobian(losses64, k1)
 print(f"full Jacobian {numerical.shape}: off by {np.max(np.abs(numerical - full)):.0e}")
 print(f"per-example gradients {numerical_each.shape}: off by {np.max(np.abs(numerical_each - each)):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(full, numerical, rtol=1e-4, atol=1e-5)
 np.testing.assert_allclose(per_example, np.einsum("bobi->boi", numerical), rtol=1e-4, atol=1e-5)

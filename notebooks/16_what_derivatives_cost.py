@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 batch = 128  # examples of the first network: between 64 and 256
 width = 256  # units of each of its hidden layers: between 128 and 384
 calls = 10  # timed calls, of which the median counts: between 7 and 20
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -108,7 +108,7 @@ print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['
 # - find a scaling exponent by counting (section 2),
 # - predict memory before you allocate it, and trade it for work (sections 3 and 4).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 n = sum(int(tf.size(part)) for part in gradient())
 assert n == 784 * width + width * width + width * 10
@@ -181,7 +181,7 @@ pairs = (("gradient", "forward"), ("HVP", "gradient"))
 for one, other in pairs:
     print(f"{one} / {other}: {count[one] / count[other]:.2f} counted, {seconds[one] / seconds[other]:.2f} measured")
 
-# %% tags=["figure"] alt="Bar chart. Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars."
+# %% alt="Bar chart. Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: counted and measured
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 position = np.arange(2)
@@ -246,7 +246,7 @@ for function in (picked_one_by_one, picked_together):
         ratios[function.__name__, n] = backwards / forwards
         print(f"{function.__name__:18} n = {n:7,}: forwards {forwards:6,}, with the gradient {backwards:12,}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 large = ratios["picked_one_by_one", 100_000]
 exercises.slices.reveal("about 50,000" if 20_000 < large < 100_000 else "something else")
@@ -265,7 +265,7 @@ np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
 # The derivative of one slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers. The rule is not a small multiple of the operation, and the multiple depends on the number of inputs. `tf.gather` picks all at once, and its rule returns
 # `IndexedSlices`, the positions with their values. Its gradient is cheap again. So slice once, not in a loop.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.product.reveal("1 to 3" if 1 < count["HVP"] / count["gradient"] < 3 else "another")
 layers = [batch * rows * columns for rows, columns in pairwise(sizes)]
@@ -362,7 +362,7 @@ times = medians(
 timed = {what: np.array([times[what, k] for k in range(len(points))]) for what in second_order}
 print("Hessian / product, in time:", (timed["Hessian"] / timed["product"]).round(1))
 
-# %% tags=["figure"] alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs."
+# %% alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: counted slopes, measured times
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for what, style, colour in (("Hessian", "o-", plots.RED), ("product", "s--", plots.BLUE)):
@@ -381,7 +381,7 @@ plt.show()
 # tensors may outgrow the processor's caches, and its line may be steeper than 2. A slope read off a few such points is an accident of the machine. The exponents come from counting.
 # At $n = 10^6$, a small model today, the Hessian has $10^{12}$ entries.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.doubled.reveal([round(counted[what][1] / counted[what][0], 2) for what in ("Hessian", "product")])
 assert n[1] == 2 * n[0]
@@ -427,7 +427,7 @@ except derivatives.MemoryLimitError as error:
     message = str(error)
 print(message)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert weight_count == 784 * width + width * width + width * 10
 assert width != 256 or f"{4 * weight_count**2 / 2**30:.1f}" == "269.2"
@@ -498,7 +498,7 @@ print("evaluations of a layer:", len(held_plain))
 # %% [markdown]
 # All 24 results are kept. In a deep network it is often this record that fills the memory, not the weights or the gradient.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert held_plain == list(range(1, 25))
 with tf.GradientTape() as tape_again:
@@ -567,7 +567,7 @@ held_unequal = list(held)
 print("evaluations of a layer:", len(held_unequal))
 print("most alive at once:    ", max(held_unequal))
 
-# %% tags=["figure"] alt="Two line plots. Left, the number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth of one height, 8. Right, the least number of results against the number of layers, logarithmic: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest."
+# %% alt="Two line plots. Left, the number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth of one height, 8. Right, the least number of results against the number of layers, logarithmic: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what is alive
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
@@ -612,7 +612,7 @@ plt.show()
 #
 # layers. This is the **binomial law** of Griewank and Walther, and their *revolve* is the schedule that reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.checkpoints.reveal([kept, len(held_checkpointed)])
 exercises.unequal.reveal([max(held_unequal), len(held_unequal)])
@@ -686,7 +686,7 @@ later_call = medians({way: lambda run=run: run(w) for way, run in ways.items()})
 for way in ways:
     print(f"{way:5}  first call {1e3 * first_call[way]:7.1f} ms, a later call {1e3 * later_call[way]:7.2f} ms")
 
-# %% tags=["figure"] alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager."
+# %% alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: first and later calls
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for shift, taken, colour, hatch, label in (
@@ -712,7 +712,7 @@ plt.show()
 # Compiling has its own price, paid once for each shape: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
 # should be compiled, and always called with the same shapes.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.eager.reveal("more than 5" if later_call["graph"] < later_call["eager"] / 5 else "5 or less")
 for way in ("graph", "xla"):
@@ -752,7 +752,7 @@ modes.figure().show()
 # Between the lines reverse mode takes fewer passes, and its record makes it hold more. With many inputs and few
 # outputs, as in training, forward mode loses on passes. On memory it loses only if its tangents travel together: one at a time it holds 2 KiB here, and reverse mode 25.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with tf.autodiff.ForwardAccumulator(start, tf.ones_like(start)) as accumulator:
     h, values, tangents = start, [], []
@@ -792,7 +792,7 @@ by_tapes = hessian_vector_product()[-1]
 error = np.max(np.abs(by_tapes - numerical)) / np.max(np.abs(numerical))
 print(f"largest difference, relative to the largest entry: {error:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert numerical.shape == by_tapes.shape == (width, 10)
 assert error < 1e-3

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 1 more to go further, 28 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 noise = 0.003  # standard deviation of one measurement, with a careful instrument
 coarse = 10  # how many times as much noise the coarse instrument has
 refits = 1000  # simulated measurements in sections 4 to 6
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -71,7 +71,7 @@ for _ in range(20):  # the same measurement, twenty times
 for name, column in zip(("a₁", "k₁", "a₂", "k₂"), np.transpose(repeats), strict=True):
     print(f"{name}: from {column.min():.2f} to {column.max():.2f}")
 
-# %% tags=["figure"] alt="Line plot and dot plot. Left, a hundred measured points along a falling curve and twenty fitted curves that lie on top of each other as one line. Right, the four fitted parameters of the twenty fits as columns of dots: each column spreads by tens of per cent around the true value."
+# %% alt="Line plot and dot plot. Left, a hundred measured points along a falling curve and twenty fitted curves that lie on top of each other as one line. Right, the four fitted parameters of the twenty fits as columns of dots: each column spreads by tens of per cent around the true value." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: twenty fits
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 left.plot(times, measured, ".", color=plots.GREY, markersize=4, label="one of the measurements")
@@ -103,7 +103,7 @@ plt.show()
 # - test them on a thousand refits, with one backward pass for all their Jacobians (section 4),
 # - draw the ellipsoid of a fit, say how a cloud can leave it while every width is right, and measure what does not bend (sections 5 and 6).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 scatter = np.ptp(repeats, axis=0) / truth
 assert np.all(scatter > 0.1)
@@ -160,7 +160,7 @@ print(f"promised by the straight model: {promised:.2g}")
 print(f"sum of squares after the step:  {tf.reduce_sum(undamped**2):.2g}")
 print("parameters after the step:     ", np.round(start + s, 2))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 after = float(tf.reduce_sum(undamped**2))
 exercises.undamped.reveal("above a million" if after > 1e6 else "about 19")
@@ -226,7 +226,7 @@ print("steps:", steps_to(squares))
 print("parameters:", np.round(p, 3))
 print("sums of squares:", " ".join(f"{value:.2g}" for value in squares[:11]))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.steps.reveal("about 10" if steps_to(squares) < 30 else "about 100")
 assert 6 <= steps_to(squares) <= 15
@@ -286,7 +286,7 @@ runs[f"Adam, rate {rates[best]:g}"] = of_adam[:, best]
 for name, run in runs.items():
     print(f"{name:20} {steps_to(run):5} steps or evaluations")
 
-# %% tags=["figure"] alt="Line plot. Excess of the sum of squares over its minimum against steps, both axes logarithmic. Levenberg\u2013Marquardt and SciPy drop to a billionth after about ten steps, L-BFGS after some forty-five, Adam after some thousand three hundred."
+# %% alt="Line plot. Excess of the sum of squares over its minimum against steps, both axes logarithmic. Levenberg\u2013Marquardt and SciPy drop to a billionth after about ten steps, L-BFGS after some forty-five, Adam after some thousand three hundred." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the race
 _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 styles = [("o-", plots.BLUE), ("^:", plots.RED), ("--", plots.GREEN), ("-", plots.ORANGE)]
@@ -310,7 +310,7 @@ plt.show()
 #
 # Adam and L-BFGS see a number and its gradient. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. Count what that costs: a Jacobian of four columns is four passes in forward mode ([12](12_forward_mode.ipynb)), so nine steps are some forty passes, and L-BFGS is level. But $J$ also has the error bars in it.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 counts = {name.partition(",")[0]: steps_to(run) for name, run in runs.items()}
 assert counts["SciPy's lmder"] <= 15
@@ -352,7 +352,7 @@ print(f"error of a₁, the others known:       {alone:.4f}")
 print("correlations:")
 print(np.round(C / np.outer(errors, errors), 2))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.others_told.reveal("a twentieth" if errors[0] > 12 * alone else "half")
 assert 16 < errors[0] / alone < 25
@@ -376,7 +376,7 @@ report = optimize.levenberg_marquardt(lambda: curve(w) - y, wrt=w)
 print("parameters:     ", np.round(w, 4))
 print("standard errors:", np.round(report.standard_errors, 4))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert report.converged
 np.testing.assert_allclose(w, p, rtol=1e-6)
@@ -482,7 +482,7 @@ d2 = squared_distances(fits, C)
 print("widths, measured / predicted:", np.round(fits.std(axis=0) / errors, 2))
 print(f"inside the 95 % ellipsoid: {100 * np.mean(d2 < limit):.1f} % of {refits}")
 
-# %% tags=["figure"] alt="Scatter plot. A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. Some fifty crosses, the fits outside the ellipsoid, lie around its border and inside it."
+# %% alt="Scatter plot. A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. Some fifty crosses, the fits outside the ellipsoid, lie around its border and inside it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the cloud and the ellipse
 
 
@@ -519,7 +519,7 @@ plt.show()
 # %% [markdown]
 # The widths agree within some per cent, and about 95 % lie inside. (The picture shows the ellipsoid's *shadow* on two of four axes. A cross in the shadow is outside along an axis that you do not see.) One Jacobian of one measurement has foretold a thousand others.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(fits.std(axis=0) / errors, 1, atol=0.1)
 assert 0.925 < np.mean(d2 < limit) < 0.975
@@ -560,7 +560,7 @@ exercises.inside.guess(...)  # "95 %", "85 %" or "50 %"
 coarse_d2 = squared_distances(coarse_fits, coarse_C)
 print(f"inside the 95 % ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
 
-# %% tags=["cover", "figure"] alt="Two scatter plots. Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis."
+# %% alt="Two scatter plots. Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the banana
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained")
 outside = coarse_d2 > limit
@@ -580,7 +580,7 @@ right.set(title="The same in the ellipsoid's own axes", aspect="equal")
 right.set(xlabel="along its longest axis", ylabel="along its thinnest axis", xlim=(-5, 5), ylim=(-4.5, top + 0.5))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 share = np.mean(coarse_d2 < limit)
 exercises.inside.reveal("95 %" if share > 0.92 else "85 %" if share > 0.7 else "50 %")
@@ -612,7 +612,7 @@ ellipse.figure().show()
 # %% [markdown]
 # At 0.002 the cloud fills the ball. The widths in the title on the right stay near 1 all the way, while the count on the left falls to 80 %.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for level, low, high in ((0.002, 0.94, 0.96), (0.02, 0.87, 0.91), (0.04, 0.78, 0.82)):
     moved = ellipse.refits(level)
@@ -634,7 +634,7 @@ by_curve = np.sum((curve(coarse_fits[:, np.newaxis]) - curve(p)) ** 2, axis=1) /
 print(f"inside by the ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
 print(f"inside by the curve:     {100 * np.mean(by_curve < limit):.1f} %")
 
-# %% tags=["figure"] alt="Scatter plot. The plane of the two rates with the cloud of refits at ten times the noise. A straight dashed ellipse misses the ends of the cloud and includes an empty strip; a solid bent contour follows the cloud all around."
+# %% alt="Scatter plot. The plane of the two rates with the cloud of refits at ten times the noise. A straight dashed ellipse misses the ends of the cloud and includes an empty strip; a solid bent contour follows the cloud all around." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the region that bends
 _, ax = plt.subplots(figsize=(7, 4.8), layout="constrained")
 slow, fast = np.meshgrid(np.linspace(0.28, 0.68, 161), np.linspace(0.85, 2.9, 161))
@@ -688,7 +688,7 @@ print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limi
 #
 # When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.925 < np.mean(by_curve < limit) < 0.975
 change = [np.sum((decays(times, *b) - decays(times, *p.numpy())) ** 2) for b in coarse_fits]
@@ -727,7 +727,7 @@ planned = {end: planned_errors(tf.constant(float(end), tf.float64)).numpy() for 
 for end, planned_error in planned.items():
     print(f"until t = {end:2}: error of a₁ {planned_error[0]:.3f}, of k₂ {planned_error[3]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert min(planned, key=lambda end: planned[end][0]) == 8
 assert min(planned, key=lambda end: planned[end][3]) == 8
@@ -802,7 +802,7 @@ print("from the far start:", from_far)
 _, pcov = scipy.optimize.curve_fit(decays, times, y.numpy(), p0=start.numpy())
 print(f"largest relative difference of the covariances: {np.abs(pcov / C - 1).max():.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(b, certified, rtol=1e-6)
 assert "not invertible" in from_far

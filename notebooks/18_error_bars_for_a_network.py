@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,13 +24,13 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 21 to read, 5 more to go further, 19 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 4000  # of each training
 curves = 10  # data sets in section 4
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -150,7 +150,7 @@ print("root mean square distance from the fit, at the 60 points that it was fitt
 print(f"   the network with the drawn weights:               {off(run):.2f}")
 print(f"   its linearisation, with the same drawn weights:   {off(straight):.3f}")
 
-# %% tags=["figure"] alt="Two line plots. Both have the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves, most of them many times the height of the data away from the points. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap."
+# %% alt="Two line plots. Both have the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves, most of them many times the height of the data away from the points. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the same weights, twice
 across = np.linspace(-2.6, 2.6, 200)
 f_across, J_across = (part.numpy() for part in linearise(tf.constant(w), tf.constant(across)))
@@ -182,7 +182,7 @@ plt.show()
 # - compare the full matrix, its diagonal, the last layer and an ensemble by likelihood and coverage, on data seen and in a gap (section 4),
 # - recognise where the approximation is wrong (section 5), and where it brings next to nothing (section 6, where you go further).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert off(run) > 20 * sigma
 assert off(straight) < sigma
@@ -215,7 +215,7 @@ print("largest eigenvalues:", " ".join(f"{value:.2g}" for value in eigenvalues[:
 print("directions in which the data know more than the prior:", determined)
 print(f"effective number of parameters: {np.sum(eigenvalues / (eigenvalues + delta)):.1f}")
 
-# %% tags=["figure"] alt="Line plot. The eigenvalues of the Gauss\u2013Newton matrix in falling order on a logarithmic axis. They fall steeply over many powers of ten; only about the first ten lie above the dashed line of the prior's precision."
+# %% alt="Line plot. The eigenvalues of the Gauss\u2013Newton matrix in falling order on a logarithmic axis. They fall steeply over many powers of ten; only about the first ten lie above the dashed line of the prior's precision." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what the data know
 _, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
 ax.semilogy(np.arange(1, 21), np.maximum(eigenvalues[:20], 1e-12), "o-", color=plots.BLUE, markersize=4, label="data")
@@ -226,7 +226,7 @@ ax.set(
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.determined.reveal(determined)
 assert 6 <= determined <= 18
@@ -318,7 +318,7 @@ def three_ways(place):
 for name, (mean, deviation) in three_ways(0.5).items():
     print(f"f(0.5) by {name:24} {mean:5.2f} ± {deviation:.3f}")
 
-# %% tags=["figure"] alt="Contour plot and line plot. Left, the plane of two weights: the true posterior is a pair of bent bands along a hyperbola; Laplace's draws form a straight cloud that touches one band in the middle and leaves it at both ends. Right, curves over the points: the linearisation's draws stay in a narrow bundle through the points, the network's draws with the same weights spread far."
+# %% alt="Contour plot and line plot. Left, the plane of two weights: the true posterior is a pair of bent bands along a hyperbola; Laplace's draws form a straight cloud that touches one band in the middle and leaves it at both ends. Right, curves over the points: the linearisation's draws stay in a narrow bundle through the points, the network's draws with the same weights spread far." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: bent and straight
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.contourf(axis, axis, posterior.reshape(641, 641), 12, cmap="Blues")
@@ -337,7 +337,7 @@ right.set(title="The same 25 pairs of weights", xlabel="x", ylabel="y", ylim=(-1
 right.legend(fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 (_, truly), (_, linear), (_, drawn_width) = three_ways(0.5).values()
 assert abs(linear / truly - 1) < 0.1
@@ -392,7 +392,7 @@ print("     δ   residuals   log evidence      γ   δ|w|²")
 for row in zip(deltas, residuals, evidences, gammas, deltas * np.sum(family**2, axis=1), strict=True):
     print("{:6g} {:11.3f} {:14.1f} {:6.1f} {:7.1f}".format(*row))
 
-# %% tags=["figure"] alt="Two line plots. The prior's precision is on the horizontal axis. Left, the logarithm of the evidence: a hill with its top inside the range. Right, the effective number of parameters falls slowly, delta times the squared length of the weights rises steeply; they cross near the hill's top."
+# %% alt="Two line plots. The prior's precision is on the horizontal axis. Left, the logarithm of the evidence: a hill with its top inside the range. Right, the effective number of parameters falls slowly, delta times the squared length of the weights rises steeply; they cross near the hill's top." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the evidence, and where two numbers cross
 _, (hill, cross) = plt.subplots(1, 2, figsize=(9.5, 3.3), layout="constrained")
 hill.semilogx(deltas, evidences, "o-", color=plots.BLUE)
@@ -403,7 +403,7 @@ cross.set(title="… near the place where these cross", xlabel="prior precision 
 cross.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 top = choose(family, x, y)
 assert residuals[0] == min(residuals)
@@ -552,7 +552,7 @@ print("where there are points")
 show(0, 1)
 print("mean error bar there: full {:.3f}, diagonal {:.3f}".format(*np.median(widths, axis=0)))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 wider = np.array(widths)[:, 1] / np.array(widths)[:, 0]
 exercises.diagonal.reveal("wider" if np.median(wider) > 1.5 else "nearly the same")
@@ -587,7 +587,7 @@ def held(members_of):
 hindsight = [held(lambda k, family=family, i=i: family[k, i]) for family in (*short, long) for i in range(len(deltas))]
 print("ensembles with the δ and the rate that would have been best in the gap itself:", max(hindsight))
 
-# %% tags=["figure"] alt="Four line plots and a dot plot. Above, one curve with points on both sides of a gap, and four bands: the full matrix's is thin at the points and wide in the gap, where it holds most of the true curve; the diagonal's, the last layer's and the ensemble's are narrower in the gap and miss the true curve there. Below, the coverage in the gap as ten dots for each method: most of the full matrix's lie near one; those of the others begin far lower."
+# %% alt="Four line plots and a dot plot. Above, one curve with points on both sides of a gap, and four bands: the full matrix's is thin at the points and wide in the gap, where it holds most of the true curve; the diagonal's, the last layer's and the ensemble's are narrower in the gap and miss the true curve there. Below, the coverage in the gap as ten dots for each method: most of the full matrix's lie near one; those of the others begin far lower." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: bands, and what they cover
 figure = plt.figure(figsize=(10, 6.4), layout="constrained")
 above, below = figure.subfigures(2, 1)
@@ -615,7 +615,7 @@ ax.set(title="Coverage of measurements in the gap, ten curves each", ylabel="sha
 ax.legend(loc="lower right")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 rivals = [name for name in ways if name != "full"]
 of_ensembles = max(enough(name, 3) for name in ("ensemble, same cost", "ensemble, 5 × cost"))
@@ -672,7 +672,7 @@ print(f"share below 0 in truth: {posterior[far < 0].sum():.0e}")
 print("95 % by the linearisation:", np.round([mean - 1.96 * deviation, mean + 1.96 * deviation], 1))
 print("95 % in truth:            ", np.round(quantiles, 1))
 
-# %% tags=["figure"] alt="Line plot. The rising curve through the points near 0, continued to 3. The true posterior's band stays above zero on the right and is skew: it reaches farther up than down. The linearisation's band agrees with it among the points, then opens on both sides alike and reaches below zero."
+# %% alt="Line plot. The rising curve through the points near 0, continued to 3. The true posterior's band stays above zero on the right and is skew: it reaches farther up than down. The linearisation's band agrees with it among the points, then opens on both sides alike and reaches below zero." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: truth and linearisation, far outside
 line = np.linspace(0, 3, 40)
 on_grid = two_weights(grid[posterior > 1e-9], line).numpy()
@@ -692,7 +692,7 @@ ax.set(title="Ends of the 95 % intervals", xlabel="x", ylabel="f(x)")
 ax.legend(loc="upper left")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 share = posterior[far < 0].sum()
 exercises.negative.reveal("less than a thousandth" if share < 1e-3 else "about a tenth")
@@ -825,7 +825,7 @@ for name, way in class_ways.items():
     print("{:24} {:8.3f} {:7.3f} {:9.2f}".format(name, *class_table[name]))
 print("δ of training:", priors[0], " validated:", priors[best(laplaces)])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 along = tf.linalg.matvec(J, tf.constant(normal[:, 0]))  # a second difference of the cross-entropy along J v
 
@@ -924,7 +924,7 @@ print(f"Jacobian, largest difference:           {np.abs(differences - J).max():.
 print(f"variance, largest relative difference:  {np.abs(in_functions / in_weights - 1).max():.0e}")
 print(f"evidence: {evidence(w, x, y, delta):.3f}, and {gaussian - g @ np.linalg.solve(H, g) / 2:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(differences, J, rtol=0, atol=1e-7)
 np.testing.assert_allclose(in_functions, in_weights, rtol=1e-5)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [07 Custom gradients](07_custom_gradients.ipynb), [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 2 more to go further, 27 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 160  # of the iteration that finds the equilibrium
 spectral_norm = 0.97  # of the layer's weights; below 1, so that the iteration settles
 evaluations = 40  # how often section 5 trains a classifier on ten images
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -123,7 +123,7 @@ print(f"relative difference of the two gradients: {tf.norm(from_solution - unrol
 # This is the **implicit function theorem**. It asks that $F_z$ can be inverted. How $z$ was found does not occur in it.
 # The figure has one number $z$ and one $\theta$: $F = \tanh(0.75\, z + \theta) - z$. There $F_\theta$ is positive and $F_z$ negative.
 
-# %% tags=["figure"] alt="Contour plot. The plane of a parameter theta and a solution z, coloured by F: blue below zero, red above. The curve F = 0 rises through it. From a point on the curve a horizontal arrow changes theta and leaves the curve; a vertical arrow, nearly twice as long in the units of the axes, changes z until it meets the dashed tangent, close to the curve again."
+# %% alt="Contour plot. The plane of a parameter theta and a solution z, coloured by F: blue below zero, red above. The curve F = 0 rises through it. From a point on the curve a horizontal arrow changes theta and leaves the curve; a vertical arrow, nearly twice as long in the units of the axes, changes z until it meets the dashed tangent, close to the curve again." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: leave the curve, and come back
 across, up = np.meshgrid(np.linspace(-0.35, 0.5, 241), np.linspace(-0.9, 0.9, 241))
 _, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
@@ -200,7 +200,7 @@ kept_by_layer = alive()
 by_layer = tape.gradient(loss, W)
 print("tensors kept:", kept_by_layer)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert kept_unrolled == steps
 assert kept == kept_by_layer == 1
@@ -275,7 +275,7 @@ print(f"error after 20 steps, unrolled:     {errors_unrolled[at]:.0e}")
 print(f"error after 20 steps, the equation: {errors_equation[at]:.0e}")
 print(f"what one more step would change:    {float(residual):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.nearer.reveal("the equation" if errors_equation[at] < errors_unrolled[at] / 1.5 else "both alike")
 assert errors_equation[at] < 0.6 * errors_unrolled[at]
@@ -308,7 +308,7 @@ one_step = by_unrolling(z, 1)
 cosine = float(tf.reduce_sum(one_step * unrolled) / (tf.norm(one_step) * tf.norm(unrolled)))
 print(f"cosine {cosine:.2f}, relative error {error(one_step):.2f}")
 
-# %% tags=["figure"] alt="Line plot. Relative error of the gradient on a logarithmic axis against steps. Three straight lines fall from about one to below one in ten million at 30 steps. Unrolling from a cold start lies highest; the equation, stopped after as many steps, and the last steps recorded at the solution lie close together below it. The leftmost point of the lowest line is marked: one step, error one half."
+# %% alt="Line plot. Relative error of the gradient on a logarithmic axis against steps. Three straight lines fall from about one to below one in ten million at 30 steps. Unrolling from a cold start lies highest; the equation, stopped after as many steps, and the last steps recorded at the solution lie close together below it. The leftmost point of the lowest line is marked: one step, error one half." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient's error against the steps
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 ax.semilogy(counts, errors_unrolled, "s-", color=plots.ORANGE, label="unrolled: n steps recorded from zero")
@@ -322,7 +322,7 @@ plt.show()
 # %% [markdown]
 # About 0.9, with an error of about a half. Here the direction goes roughly downhill, and often that is enough to train. (It depends on $J$. With a spectral norm of 1.5 the cosine was about 0.7, and with a symmetric $W$ and $x$ ten times smaller 0.5 to 0.6.) It is not a gradient, though, and an optimiser that trusts slopes, such as L-BFGS, will notice.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.one_step.reveal("about 0.9" if 0.7 < cosine < 0.97 else "about 1" if cosine > 0.97 else "about 0.5")
 assert 0.75 < cosine < 0.96
@@ -373,7 +373,7 @@ print("dw / ds:  ", (-mixed / H).numpy().round(3))
 #
 # $H$ needs no transpose, as it is symmetric. And the loss that gives $v$ is a *second* loss, one that judges what was found, often on other data. For $\ell$ itself $v$ is zero: to first order, the minimum's *value* does not notice that $w^*$ moves.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(g, 0, atol=1e-6)
 np.testing.assert_allclose(H, 3.0, rtol=1e-6)
@@ -500,7 +500,7 @@ ranking = np.argsort(-harm)
 print("wrong among the 30 most harmful: ", wrong[ranking[:30]].sum())
 print("wrong among the 30 least harmful:", wrong[ranking[-30:]].sum())
 
-# %% tags=["figure"] alt="Images and histograms. Above, the ten most harmful training images, each with the digit it was stored as, which is the one after the digit seen. Below, two histograms of the derivatives: right labels lie mostly below zero, wrong labels mostly above, and the two overlap around zero."
+# %% alt="Images and histograms. Above, the ten most harmful training images, each with the digit it was stored as, which is the one after the digit seen. Below, two histograms of the derivatives: right labels lie mostly below zero, wrong labels mostly above, and the two overlap around zero." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the ten most harmful labels, and all 300
 figure = plt.figure(figsize=(9, 5), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=[1, 2])
@@ -519,7 +519,7 @@ ax.set_xlabel("derivative of the trusted loss with respect to the label's weight
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.worst.reveal(int(wrong[ranking[:30]].sum()))
 assert wrong[ranking[:30]].sum() >= 27
@@ -564,7 +564,7 @@ for name, (score, takes) in rankings.items():
 #
 # Now the last line. Train on the 100 trusted images alone, and let *that* classifier judge. Over ten seeds it gets 0.96 to 1.00, where the derivative gets 0.92 to 0.98 (unsolved 0.61 to 0.84); once the two are level. Where trusted examples suffice to train a model that is any good, begin with it; the derivative is for what no classifier can judge. Which brings up the pixels.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 by_loss = parted["its own training loss"]
 exercises.by_loss.reveal("about 0.7" if 0.58 < by_loss < 0.82 else "about 0.5" if by_loss < 0.58 else "about 0.95")
@@ -685,7 +685,7 @@ reached = {
 for name, share in reached.items():
     print(f"{name:18} {share:.3f}")
 
-# %% tags=["figure"] alt="Images. Four rows of ten small images, the digits 0 to 9. Real ones and class means can be read. The learnt ones are grey columns that look alike and cannot. The last row shows the learnt ones minus their mean, in red and blue: patterns, a different one for each digit. Beside the rows stand the test accuracies: about 0.5, 0.89 and 0.96."
+# %% alt="Images. Four rows of ten small images, the digits 0 to 9. Real ones and class means can be read. The learnt ones are grey columns that look alike and cannot. The last row shows the learnt ones minus their mean, in red and blue: patterns, a different one for each digit. Beside the rows stand the test accuracies: about 0.5, 0.89 and 0.96." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what the classifiers were trained on
 rows = {"ten real images": real, "ten class means": means, "ten learnt images": learnt}
 differences = learnt - learnt.mean(axis=0)
@@ -709,7 +709,7 @@ plt.show()
 #
 # One thing before you believe it: all 1437 images went into these ten. It is compression, and not a way to learn from ten examples.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 final = reached["ten learnt images"]
 exercises.learnt.reveal("about 0.96" if final > 0.94 else "about 0.90" if final > 0.85 else "about 0.80")
@@ -782,7 +782,7 @@ errors = {name: [np.linalg.norm(way(n) - harm) / np.linalg.norm(harm) for n in l
 for name, row in errors.items():
     print(f"{name:36} after 40: {row[4]:.0e}")
 
-# %% tags=["figure"] alt="Line plot. Relative error of the 300 derivatives on a logarithmic axis against recorded steps or products. Training recorded from zero starts above one and falls late; recorded from the solution it falls at once, steadily; conjugate gradients falls far faster and is below one in a million after 40 products."
+# %% alt="Line plot. Relative error of the 300 derivatives on a logarithmic axis against recorded steps or products. Training recorded from zero starts above one and falls late; recorded from the solution it falls at once, steadily; conjugate gradients falls far faster and is below one in a million after 40 products." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the error of the 300 derivatives
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for (name, row), style, colour in zip(
@@ -798,7 +798,7 @@ plt.show()
 #
 # With negative eigenvalues the point is no minimum, and the theorem still holds as long as none is zero, but CG may fail. With a singular $H$ there is no single answer: a penalty helps.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(product(w, *trained_on, vector=v), by_hand, rtol=0, atol=1e-12)
 at_40 = {name: row[4] for name, row in errors.items()}
@@ -850,7 +850,7 @@ pairs = {
 for name, (theorem, by_difference) in pairs.items():
     print(f"{name:24} theorem {theorem:10.6f}   difference {by_difference:10.6f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for theorem, by_difference in pairs.values():
     np.testing.assert_allclose(theorem, by_difference, rtol=1e-5)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,7 +24,7 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 1 more to go further, 30 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 rate = 0.4  # of gradient descent
@@ -32,7 +32,7 @@ lower_rate = 0.25  # and in the second run of section 3
 steps = 2500  # of each run
 beta = 0.3  # momentum, in section 6
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -104,7 +104,7 @@ losses = descend(start, tf.constant(rate), steps).numpy()
 rises = np.diff(losses) > 0
 print(f"loss: {losses[0]:.3f} -> {losses[-1]:.3f}; steps after which it was higher: {rises.sum()} of {steps}")
 
-# %% tags=["figure"] alt="Line plot. The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fiftieth of the start. Wherever the loss rises the line is drawn thick."
+# %% alt="Line plot. The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fiftieth of the start. Wherever the loss rises the line is drawn thick." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the loss
 _, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 ax.semilogy(losses, color=plots.BLUE, linewidth=0.8, label="loss")
@@ -124,7 +124,7 @@ plt.show()
 # - follow the sharpness of a training run, and predict what another rate does to it (section 3),
 # - show where the parabola's forecast fails, and measure the third derivative that makes it fail (sections 4 and 5).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.2 * steps < rises.sum() < 0.5 * steps
 assert 0.01 < losses[-1] / losses[0] < 0.04
@@ -156,7 +156,7 @@ for excess in (0.9, 1.0, 1.03):
         distances[excess].append(w)
     print(f"curvature {excess:4.2f} of the limit: distance {abs(w):.3g} after 100 steps")
 
-# %% tags=["figure"] alt="Line plot. The signed distance to a parabola's minimum in the first forty steps, for three curvatures. At 0.9 of the limit it bounces from side to side and shrinks to nothing; at the limit it bounces between plus one and minus one; at 1.03 of the limit the bounce grows."
+# %% alt="Line plot. The signed distance to a parabola's minimum in the first forty steps, for three curvatures. At 0.9 of the limit it bounces from side to side and shrinks to nothing; at the limit it bounces between plus one and minus one; at 1.03 of the limit the bounce grows." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three curvatures
 _, axes = plt.subplots(1, 3, figsize=(11, 2.8), sharex=True, layout="constrained")
 for ax, (excess, path), colour in zip(axes, distances.items(), (plots.GREEN, plots.GREY, plots.RED), strict=True):
@@ -166,7 +166,7 @@ for ax, (excess, path), colour in zip(axes, distances.items(), (plots.GREEN, plo
 axes[0].set(ylabel="distance to the minimum")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 grown = abs(distances[1.03][-1])
 exercises.growth.reveal(grown)
@@ -246,7 +246,7 @@ operator = derivatives.CurvatureOperator(lambda x: network(weights, x), half_squ
 top = operator.spectrum(steps=30, probes=1, seed=seed).top(4)
 print(f"largest eigenvalue: {top.values[0]:.4f} by spectrum, {at_start[-1]:.4f} by power iteration")
 
-# %% tags=["figure"] alt="Vector diagram and line plot. Left, in the plane, a unit vector that starts along the first axis and turns at each product with the matrix, in ever smaller angles, towards the dashed line of the eigenvector at 45 degrees. Right, the error of the network's estimated sharpness against the number of products on a logarithmic axis: it falls by orders of magnitude within some twenty products and ends at float32's rounding, near one in ten million."
+# %% alt="Vector diagram and line plot. Left, in the plane, a unit vector that starts along the first axis and turns at each product with the matrix, in ever smaller angles, towards the dashed line of the eigenvector at 45 degrees. Right, the error of the network's estimated sharpness against the number of products on a logarithmic axis: it falls by orders of magnitude within some twenty products and ends at float32's rounding, near one in ten million." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a vector that turns
 _, (plane, curve) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.6], layout="constrained")
 turning = np.array([1.0, 0.0])
@@ -266,7 +266,7 @@ curve.set(title="The network's sharpness, from a random vector", xlabel="product
 curve.legend(fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(estimates[-1], 3, rtol=1e-4)
 np.testing.assert_allclose((3 - estimates[4]) / (3 - estimates[3]), 1 / 9, rtol=1e-2)
@@ -337,7 +337,7 @@ sharpness, watched_losses, passed = watched(start, top_vector, rate, steps)
 for step in range(0, 201, 40):
     print(f"step {step:3}: loss {watched_losses[step]:.3f}, sharpness {sharpness[step // 10]:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 early = sharpness[20] / sharpness[0]
 exercises.climbs.reveal("it rises" if early > 1.1 else "it falls" if early < 0.9 else "it stays")
@@ -363,7 +363,7 @@ for begin in range(0, steps, 500):
     )
 
 
-# %% tags=["figure"] alt="Two line plots. Two panels, one above the other, over 2500 steps. Above, the sharpness climbs from about half of the dotted line at 2 over the rate, 5, overshoots it a little after some hundred steps, and then runs along it to the end. Below, the loss on a logarithmic axis: smooth until the sharpness arrives at the line, from there on one bump after another, while it still sinks."
+# %% alt="Two line plots. Two panels, one above the other, over 2500 steps. Above, the sharpness climbs from about half of the dotted line at 2 over the rate, 5, overshoots it a little after some hundred steps, and then runs along it to the end. Below, the loss on a logarithmic axis: smooth until the sharpness arrives at the line, from there on one bump after another, while it still sinks." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the sharpness, and the loss beneath it
 def draw_runs(runs, title):
     """Each run: a name, the rate, the sharpness, the losses, a colour and a line style."""
@@ -382,7 +382,7 @@ first_run = ("rate 0.4", rate, sharpness, watched_losses, plots.BLUE, "-")
 draw_runs([first_run], "The sharpness climbs to 2/η, and stays")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 late = sharpness[len(sharpness) // 2 :] * rate / 2
 settled = 0.99 < np.median(late) < 1.03
@@ -408,7 +408,7 @@ top_at_end = operator.spectrum(steps=40, probes=1, seed=seed).top(4)
 print("four largest eigenvalues at the start:", np.round(top.values, 2))
 print("and at the end:                       ", np.round(top_at_end.values, 2))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(sharpness[-1], top_at_end.values[0], rtol=0.03)  # thirty products keep up
 assert top_at_end.values[1] / top_at_end.values[0] > max(0.9, top.values[1] / top.values[0])
@@ -430,7 +430,7 @@ lower_sharpness, lower_losses, lower_passed = watched(start, top_vector, lower_r
 print(f"rate {rate}: sharpness {np.median(sharpness[-50:]):.2f} in the last 500 steps, 2/rate = {2 / rate:.2f}")
 print(f"rate {lower_rate}: sharpness {np.median(lower_sharpness[-50:]):.2f}, 2/rate = {2 / lower_rate:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 settled_at = np.median(lower_sharpness[-50:])
 exercises.height.reveal(settled_at)
@@ -453,14 +453,14 @@ jump_sharpness, jump_losses, _ = watched(*lower_passed[-1], rate, 800)
 print("loss:     ", " ".join(f"{value:.3f}" for value in jump_losses[:30:3]))
 print("sharpness:", " ".join(f"{value:.2f}" for value in jump_sharpness[:8]), "...", round(jump_sharpness[-1], 2))
 
-# %% tags=["figure"] alt="Two line plots. Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up steeply and comes back."
+# %% alt="Two line plots. Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up steeply and comes back." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two rates, and the jump from one to the other
 joined = np.concatenate([lower_sharpness, jump_sharpness]), np.concatenate([lower_losses, jump_losses])
 second_run = ("rate 0.25, at step 2500 raised to 0.4", lower_rate, *joined, plots.ORANGE, "--")
 draw_runs([first_run, second_run], "The rate chooses the height")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ends_at = np.median(jump_sharpness[-20:])
 exercises.jump.reveal(
@@ -502,7 +502,7 @@ actual = watched_losses[10 * crossing : 10 * crossing + 200]
 for step in (0, 20, 199):
     print(f"{step:3} steps on: Taylor polynomial {forecast[step]:10.3g}, network {actual[step]:.3g}")
 
-# %% tags=["figure"] alt="Line plot. The loss over 200 steps on a logarithmic axis, from weights where the sharpness is 5 per cent above the limit. The Taylor polynomial, dashed, follows the network for some dozens of steps and then grows without bound along a straight line. The network's loss rises to about twice its value, comes back, and goes on falling."
+# %% alt="Line plot. The loss over 200 steps on a logarithmic axis, from weights where the sharpness is 5 per cent above the limit. The Taylor polynomial, dashed, follows the network for some dozens of steps and then grows without bound along a straight line. The network's loss rises to about twice its value, comes back, and goes on falling." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the forecast and the training
 _, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 ax.semilogy(forecast, "--", color=plots.ORANGE, label="gradient descent on the Taylor polynomial")
@@ -512,7 +512,7 @@ ax.set(ylim=(actual.min() / 2, 100))
 ax.legend(fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert abs(forecast[10] / actual[10] - 1) < 0.1
 assert len(forecast) == len(actual)
@@ -588,7 +588,7 @@ for _ in range(300):
 tops, bounces = np.transpose(measured)
 print(f"steps after which the bounce had changed sides: {np.sum(bounces[1:] * bounces[:-1] < 0)} of {len(bounces) - 1}")
 
-# %% tags=["figure"] alt="Two line plots. Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate climbs from a little above 1 to nearly 1.2, drops below 0.9, and swings about 1 from then on. Below, the size of the bounce is near zero and has a peak wherever the sharpness drops: the first by far the highest, then smaller ones."
+# %% alt="Two line plots. Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate climbs from a little above 1 to nearly 1.2, drops below 0.9, and swings about 1 from then on. Below, the size of the bounce is near zero and has a peak wherever the sharpness drops: the first by far the highest, then smaller ones." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the bounce and the sharpness of the network
 _, (above, beneath) = plt.subplots(2, 1, figsize=(8, 4.4), sharex=True, layout="constrained")
 above.plot(tops * rate / 2, color=plots.BLUE)
@@ -598,7 +598,7 @@ beneath.plot(np.abs(bounces), color=plots.ORANGE)
 beneath.set(xlabel="steps after the crossing", ylabel="size of the bounce")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for cosine, size in agreement:
     assert 0.995 < cosine < 1.001
@@ -668,7 +668,7 @@ path = np.array(path)
 late_curvature = path[200:, 1] ** 2
 print(f"b² in the last 200 steps: {np.median(late_curvature):.2f} in the median; at the minimum it would be 9")
 
-# %% tags=["figure"] alt="Animation. Left, a narrowing valley in the plane of a and b: the iterate climbs along the floor, begins to bounce from side to side above the dotted height where b squared is 2 over the rate, is pushed down by the bounce, calms, and climbs again. Right, b squared against the step rises to the dotted line at 5 and swings about it; the loss beneath rises whenever the bounce is large."
+# %% alt="Animation. Left, a narrowing valley in the plane of a and b: the iterate climbs along the floor, begins to bounce from side to side above the dotted height where b squared is 2 over the rate, is pushed down by the bounce, calms, and climbs again. Right, b squared against the step rises to the dotted line at 5 and swings about it; the loss beneath rises whenever the bounce is large." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the bounce
 figure, axes = plt.subplot_mosaic(
     [["plane", "curvature"], ["plane", "loss"]], figsize=(7.2, 3.6), width_ratios=[1, 1.3], layout="constrained"
@@ -701,7 +701,7 @@ def draw(step):
 
 plots.animate(figure, draw, range(56, 400, 7), milliseconds=120).show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.95 < np.median(late_curvature) / 5 < 1.06
 assert late_curvature.max() < 6
@@ -719,7 +719,7 @@ assert np.sum((path[100:399, 1] ** 2 < 5) & (path[101:400, 1] ** 2 >= 5)) >= 3  
 # %% alt="Contour plot and line plots. Left, the valley's contours in the plane of a and b, and the path: from the start it moves to the floor, climbs along it, and bounces about the dotted height where b squared is 2 over the rate, well below the minimum. Right, the sharpness climbs to the dotted line at 5 and swings about it; beneath, the loss rises with each bounce and falls again, while the dashed parabola leaves the picture."
 edge.figure().show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for valley_rate in (0.3, 0.4, 0.5, 0.6):
     run = edge.descend(valley_rate, 0.02)
@@ -784,7 +784,7 @@ for _ in range(steps // 10):
 heavy_sharpness = np.array(heavy_sharpness)
 print(f"sharpness in the second half, in the median: {np.median(heavy_sharpness[len(heavy_sharpness) // 2 :]):.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 heavy_limit = 2 * (1 + beta) / rate
 assert 0.95 < np.median(heavy_sharpness[len(heavy_sharpness) // 2 :]) / heavy_limit < 1.06
@@ -825,7 +825,7 @@ by_scipy = {name: eigenvalue(w.numpy().astype(np.float64)) for name, (w, _) in w
 for name, (_, ours) in where.items():
     print(f"{name:12}: {by_scipy[name]:.4f} by SciPy and differences, {ours:.4f} by power iteration")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_scipy["at the start"], at_start[-1], rtol=5e-3)
 np.testing.assert_allclose(by_scipy["at the start"], top.values[0], rtol=5e-3)

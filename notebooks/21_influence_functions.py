@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,12 +25,12 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 3 more to go further, 44 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 weight_decay = 1e-2  # half of it times the squared weights is the penalty
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -146,7 +146,7 @@ without = 1 - tf.eye(500, dtype=tf.float64)  # row i: all examples but i
 again = {i: float(test_loss(train(without[i], w=w)[0]) - before) for i in shown}
 print(f"the worst image: predicted {predicted[order[0]]:.5f}, trained again {again[order[0]]:.5f}")
 
-# %% tags=["figure"] alt="Images. Eight small images of digits in two rows. Above each stands the label that it was given, and the true one where that differs; below each the predicted change of the test loss and the change after training again, which are nearly the same. In the upper row, whose removal lowers the test loss, nearly all given labels are wrong; in the lower row, whose removal raises it, they are right."
+# %% alt="Images. Eight small images of digits in two rows. Above each stands the label that it was given, and the true one where that differs; below each the predicted change of the test loss and the change after training again, which are nearly the same. In the upper row, whose removal lowers the test loss, nearly all given labels are wrong; in the lower row, whose removal raises it, they are right." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: eight images, and what leaving each out would do
 figure, axes = plt.subplots(2, 4, figsize=(8.4, 5.4), layout="constrained")
 for ax, i in zip(axes.flat, shown, strict=True):
@@ -234,7 +234,7 @@ exercises.angle.guess(...)  # "about 0°", "about 40°" or "about 80°"
 cosine = tf.reduce_sum(pull * motion) / tf.norm(pull) / tf.norm(motion)
 print(f"angle: {np.degrees(np.arccos(cosine)):.1f}°")
 
-# %% tags=["figure"] alt="Scatter plot and contour plot. Left, twenty points near a rising line, the last far below; the fitted line is dragged down by it, the line without it is steeper, and the predicted line lies between, most of the way. Right, the plane of slope and height with the contours of the loss, a long narrow valley. From the minimum an arrow, the pull, points across the valley; the path of the minimum as the weight goes from 1 to 0 runs along the valley's floor, nearly at a right angle to the pull."
+# %% alt="Scatter plot and contour plot. Left, twenty points near a rising line, the last far below; the fitted line is dragged down by it, the line without it is steeper, and the predicted line lies between, most of the way. Right, the plane of slope and height with the contours of the loss, a long narrow valley. From the minimum an arrow, the pull, points across the valley; the path of the minimum as the weight goes from 1 to 0 runs along the valley's floor, nearly at a right angle to the pull." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the line, and its minimum in the valley
 _, (ax, plane) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
 ax.plot(t[:-1], heights[:-1], "o", color=plots.GREY)
@@ -266,7 +266,7 @@ plane.set(xlabel="slope", ylabel="height at 0", aspect="equal")
 plane.legend(loc="lower left", fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 degrees = float(np.degrees(np.arccos(cosine)))
 exercises.angle.reveal(min(("about 0°", "about 40°", "about 80°"), key=lambda text: abs(degrees - int(text[6:-1]))))
@@ -302,7 +302,7 @@ matrix = derivatives.hessian(objective)(w, ones, tf.constant(weight_decay, tf.fl
 print("gradients of the examples:", rows.shape)
 print("Hessian:                  ", matrix.shape)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(rows, G, rtol=0, atol=1e-12)
 np.testing.assert_allclose(matrix, H, rtol=0, atol=1e-12)
@@ -356,7 +356,7 @@ steepness = np.polyfit(predicted, actual, 1)[0]
 print(f"correlation: {r:.4f}")
 print(f"slope of actual over predicted: {steepness:.3f}")
 
-# %% tags=["figure"] alt="Scatter plot. A scatter of 500 dots, actual change of the test loss against the predicted change, both in thousandths. The dots lie in a narrow band along the diagonal from lower left to upper right; red triangles, images with wrong labels, fill the lower left end. At the upper right end the dots rise a little above the diagonal."
+# %% alt="Scatter plot. A scatter of 500 dots, actual change of the test loss against the predicted change, both in thousandths. The dots lie in a narrow band along the diagonal from lower left to upper right; red triangles, images with wrong labels, fill the lower left end. At the upper right end the dots rise a little above the diagonal." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: predicted and actual
 is_wrong = given != true
 
@@ -380,7 +380,7 @@ ax.set_ylabel("actual change of the test loss (thousandths)")
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.agreement.reveal("about 0.5" if r < 0.7 else "about 0.9" if r < 0.97 else "above 0.99")
 assert r > 0.99
@@ -455,7 +455,7 @@ print(
 )
 print(f"curvatures: from {curvatures[0]:.3f} to {curvatures[-1]:.2f}")
 
-# %% tags=["figure"] alt="Two scatter plots. Two scatters side by side, with the same actual changes of the test loss upwards. Left, without the Hessian: a broad cloud, and images with wrong labels are spread among the others. Right, with it: a narrow band along the diagonal with the wrong labels at its lower end."
+# %% alt="Two scatter plots. Two scatters side by side, with the same actual changes of the test loss upwards. Left, without the Hessian: a broad cloud, and images with wrong labels are spread among the others. Right, with it: a narrow band along the diagonal with the wrong labels at its lower end." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: without and with the Hessian
 _, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
 scale = np.std(actual) / np.std(plain)  # its unit is another; the best that can be done for it
@@ -465,7 +465,7 @@ axes[0].set(ylabel="actual change of the test loss (thousandths)", xlabel="inner
 axes[1].legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.without.reveal("about 0" if r_plain < 0.25 else "about 0.5" if r_plain < 0.75 else "about 0.95")
 assert 0.35 < r_plain < 0.7
@@ -518,7 +518,7 @@ for name, score in harm.items():
     found[name], gains[name] = int(np.sum(is_wrong[removed])), fresh_loss(cleaned[name]) - fresh_loss(w)
     print(f"{name:22} {found[name]:8} of 25 {gains[name]:18.4f}        {takes.get(name, 'nothing')}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.mislabelled.reveal(
     min(("about 5", "about 12", "about 22"), key=lambda text: abs(found["influence"] - int(text.split()[1])))
@@ -551,7 +551,7 @@ def accuracy(w):
 
 print(f"fresh accuracy: {accuracy(w):.3f} before, {accuracy(cleaned['influence']):.3f} after")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(predicted[worst].sum(), together, rtol=0.1)
 assert abs(accuracy(cleaned["influence"]) - accuracy(w)) < 0.02
@@ -584,7 +584,7 @@ for name, forecast in {"on the tangent": predicted, "evaluated": evaluated}.item
     print(f"{name:20} {right_ratio:12.2f} {wrong_ratio:14.2f}")
 print(f"correlation: {r:.4f} on the tangent, {np.corrcoef(evaluated, actual)[0, 1]:.4f} evaluated")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(tf.linalg.matvec(motions, g_test), predicted, rtol=0, atol=1e-12)
 assert np.all(evaluated >= predicted - 1e-12)  # the test loss is convex
@@ -615,7 +615,7 @@ print(f"leverage: {leverage:.4f}")
 print(f"predicted / actual: {float(motion[0] / actual_motion[0]):.4f}")
 print(f"1 - leverage:       {1 - leverage:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(motion / (1 - leverage), actual_motion, rtol=1e-8)
 np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
@@ -646,7 +646,7 @@ ratios = {decay: ratio(*pair) for decay, pair in pairs.items()}
 for decay, pair in pairs.items():
     print(f"weight decay {decay:g}: actual / forecast {ratios[decay]:.3f}, correlation {np.corrcoef(*pair)[0, 1]:.4f}")
 
-# %% tags=["figure"] alt="Three scatter plots. Three scatters of actual against predicted changes, for weight decay 0.1, 0.01 and 0.001. In the first all dots lie on the diagonal; in the second they lie on a line that is a little steeper; in the third the line is much steeper than the diagonal, and the dots spread around it."
+# %% alt="Three scatter plots. Three scatters of actual against predicted changes, for weight decay 0.1, 0.01 and 0.001. In the first all dots lie on the diagonal; in the second they lie on a line that is a little steeper; in the third the line is much steeper than the diagonal, and the dots spread around it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three strengths of the weight decay
 _, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
 for ax, (decay, (forecast, result)) in zip(axes, pairs.items(), strict=True):
@@ -656,7 +656,7 @@ axes[0].set_ylabel("actual change of the test loss (thousandths)")
 axes[0].legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 short = ratios[weak] - 1
 exercises.a_tenth.reveal("too large" if short < 0 else "as before" if short < 0.2 else "a third or more too small")
@@ -724,7 +724,7 @@ shared = len(np.intersect1d(np.argsort(forecast)[:25], np.argsort(result)[:25]))
 print(f"all 500, after 10 steps: correlation of the ranks {ranks:.2f}, of the middle 400 {ranks_in_the_middle:.2f}")
 print(f"of the 25 whose removal lowers the test loss most, the forecast names {shared}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 early_ratios = [factor for _, factor in early.values()]
 assert early_ratios == sorted(early_ratios)
@@ -788,7 +788,7 @@ for _ in range(40):
 for count in (1, 3, 5, 10, 20, 40):
     print(f"{count:2} products: correlation {by_products[count - 1]:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(product(g_test), tf.linalg.matvec(H, g_test), rtol=0, atol=1e-12)
 np.testing.assert_allclose(by_products[0], r_plain, rtol=1e-9)  # a multiple of the test gradient
@@ -883,7 +883,7 @@ for name, w_without in sine_results.items():
     sine_results[name] = np.corrcoef(sine_forecast, changes)[0, 1], ratio(sine_forecast, changes), changes
     print("trained again {:16}: correlation {:5.2f}, actual / forecast {:.1f}".format(name, *sine_results[name]))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert tf.norm(g) < 1e-4
 assert np.linalg.eigvalsh(sine_H)[0] > 0  # a minimum
@@ -954,7 +954,7 @@ elsewhere = {i: trained_elsewhere(np.arange(500) != i) - trained_elsewhere(every
 for i, change in elsewhere.items():
     print(f"without image {i:3}: TensorFlow {1e3 * actual[i]:+.3f}, scikit-learn {1e3 * change:+.3f} thousandths")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(closed_gradients, G, rtol=0, atol=1e-12)
 np.testing.assert_allclose(closed_hessian, H, rtol=0, atol=1e-12)

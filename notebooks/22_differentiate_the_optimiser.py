@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,11 +25,11 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 21 to read, 23 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -90,7 +90,7 @@ for _ in range(300):
 learnt = tf.exp(log_rates)
 print(f"largest error left by eight learnt rates: {tf.reduce_max(tf.abs(descend(learnt))):.3f}")
 
-# %% tags=["figure"] alt="Line plot. The error that eight steps leave, against the curvature from 1 to 100. With one constant rate it is 0.85 at both ends and almost zero in between. With learnt rates it starts at 0.58 at the left end and then runs in low waves, each lower than the one before."
+# %% alt="Line plot. The error that eight steps leave, against the curvature from 1 to 100. With one constant rate it is 0.85 at both ends and almost zero in between. With learnt rates it starts at 0.58 at the left end and then runs in low waves, each lower than the one before." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what is left
 smooth = np.linspace(1, 100, 2001)
 
@@ -116,7 +116,7 @@ plt.show()
 # - say what the learnt rates are, and what becomes of the limit $2/\lambda_{\max}$ (section 1),
 # - let a learning rate tune itself, and say what looking one step ahead costs (section 2).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert error_left(constant).max() > 0.85
 np.testing.assert_allclose(error_left(constant).max(), (99 / 101) ** 8, rtol=1e-12)  # reached at both ends
@@ -145,7 +145,7 @@ exercises.beyond_limit.guess(...)  # a number from 0 to 8
 # %%
 print("learnt rates:", np.round(np.sort(learnt), 3))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.beyond_limit.reveal(int(np.sum(learnt > 0.02)))
 assert np.sum(learnt > 0.02) == 4
@@ -210,7 +210,7 @@ for p, rates in stages.items():
     print(f"p = {p:3.0f}: largest error left {error_left(rates).max():.4f}")
 found = stages[128.0]
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert sizes_of_g[0] < 1e-2
 assert sizes_of_g[-1] < 1e-11  # quadratic convergence
@@ -226,7 +226,7 @@ assert 28 < abs(1 - 100 * float(np.max(learnt))) < 32
 # %% [markdown]
 # The largest error left falls to 0.389, where the best constant rate leaves 0.852. To leave as little, the constant rate needs 48 steps in place of eight. What are these numbers? Look at their reciprocals, $1/\eta_t$: the curvatures at which one step lands exactly on 0. Draw a half circle over the curvatures, and cut it into eight equal arcs.
 
-# %% tags=["figure"] alt="Line plot and diagram. Left: the error left against curvature. The constant rate leaves 0.85 at both ends; the learnt rates leave nine waves of equal height 0.39, and a dotted curve for Chebyshev's polynomial lies on them. Right: a half circle over the curvatures from 1 to 100, cut into eight equal arcs; straight down from the middle of every arc, on the axis, lies the reciprocal of a learnt rate."
+# %% alt="Line plot and diagram. Left: the error left against curvature. The constant rate leaves 0.85 at both ends; the learnt rates leave nine waves of equal height 0.39, and a dotted curve for Chebyshev's polynomial lies on them. Right: a half circle over the curvatures from 1 to 100, cut into eight equal arcs; straight down from the middle of every arc, on the axis, lies the reciprocal of a learnt rate." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: waves of one height, and a half circle
 chebyshev_nodes = 50.5 + 49.5 * np.cos(np.pi * (2 * np.arange(8) + 1) / 16)
 _, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained", width_ratios=[1.1, 1])
@@ -279,7 +279,7 @@ for name, rates in {"ascending": many, "shuffled": rng.permutation(many), "paire
 #
 # For *one* such loss these rates are not the best. There the method of conjugate gradients ([14](14_without_the_matrix.ipynb)) reaches a lower value in as many steps. It needs two inner products for each step. Chebyshev's rates are known before the first one, and hold for every quadratic loss with curvatures between $\lambda_{\min}$ and $\lambda_{\max}$.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 chebyshev = np.sort(1 / chebyshev_nodes)
 assert np.abs(found / chebyshev - 1).max() < 0.01
@@ -429,7 +429,7 @@ for rate in beginnings:
 best = min(fixed, key=fixed.get)
 print(f"best fixed rate, {best:g}: {fixed[best]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ended = tuned[1e-6][0]
 exercises.follows_sign.reveal("above 2" if ended > 2 else "below 0.2" if ended < 0.2 else "between 0.5 and 2")
@@ -469,7 +469,7 @@ def baydin(rate, beta, drawn=(batches, initial)):
 assert baydin(1e-6, 0.3) < ended
 assert run(10.0, up=0.1, down=0.2)[0] > 0.5  # from the other side: not back yet
 
-# %% tags=["figure"] alt="Two line plots. Left, the self-tuned rate against steps on a logarithmic axis: from four beginnings, a millionth to one, straight lines climb at one slope and meet on one jagged plateau around one. Right, the loss after 300 steps against the rate at the beginning: for fixed rates it falls from above 2 to a few hundredths at 1 and 1.5, and at 3 it is far above 10; the self-tuned ones lie below 0.2 all along."
+# %% alt="Two line plots. Left, the self-tuned rate against steps on a logarithmic axis: from four beginnings, a millionth to one, straight lines climb at one slope and meet on one jagged plateau around one. Right, the loss after 300 steps against the rate at the beginning: for fixed rates it falls from above 2 to a few hundredths at 1 and 1.5, and at 3 it is far above 10; the self-tuned ones lie below 0.2 all along." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the climb, and what it is worth
 _, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 for (rate, (_, rates)), style in zip(tuned.items(), ("-", "--", "-.", ":"), strict=True):
@@ -503,7 +503,7 @@ plt.show()
 # All but the last have one rate for all weights. Adam, the rival from outside, has one for each weight. It ends about five times lower than the best fixed rate, and needs its own rate as well: with 0.003 it ends at 0.12 to 0.13 (the same seeds).
 
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 @tf.function(jit_compile=True)
 def adams_loss(batches, w, rate):
@@ -565,7 +565,7 @@ for name, left in summed.items():
 #
 # On the digits the bias is larger than it looks. Let the hypergradient look at *all* images in place of those of its own step: from 1 the rate then sinks to about 0.1, and the loss ends at 0.17 to 0.19, three times as high (tried with eight seeds, with the same amounts up and down). On the images that a step was computed from it looks better than it is, and here that happens to make up for the greed.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 w = tf.ones_like(curvatures)
 for rate in greedy:  # by tapes: at each of these rates the hypergradient is zero
@@ -625,7 +625,7 @@ differences = gradcheck.numerical_jacobian(by_numpy, point)
 print("each rate's, by the tape:       ", np.round(through_the_loop[:4], 4))
 print("each rate's, by differences:", np.round(differences[:4], 4))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 1.0 <= error_left(found).max() / lowest < 1.01
 np.testing.assert_allclose(error_left(1 / chebyshev_nodes).max(), lowest, rtol=1e-9)

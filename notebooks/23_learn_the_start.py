@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,12 +25,12 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 16 to read, 2 more to go further, 13 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 rounds = 2500  # of training a start, 16 tasks in each
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -153,7 +153,7 @@ print(f"after one step of the best rate:  {curves['jointly'][1]:.2f}")
 # - say what the second derivatives in it are, what they cost, and what they buy against a rival at its best (section 2),
 # - learn the rates of the step together with the start (section 3, which goes further).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 2.6 < curves["jointly"][0] < 3.4
 assert curves["jointly"][1] > 2.0
@@ -211,7 +211,7 @@ print("steps            0      1      5")
 for kind, errors in curves.items():
     print(f"{kind:12} {errors[0]:6.2f} {errors[1]:6.2f} {errors[5]:6.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ratio = curves["second order"][0] / curves["jointly"][0]
 exercises.before.reveal("smaller" if ratio < 0.8 else "about the same" if ratio < 1.5 else "larger by half or more")
@@ -250,7 +250,7 @@ at_once = errors_along(starts["second order"], (some_x, some_y), ALPHA, 1)[1]
 print(f"jointly trained, then 300 steps of Adam: {patient:.2f}")
 print(f"learnt start, then one gradient step:    {at_once:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 times = patient / at_once
 exercises.patience.reveal("less than half" if times < 0.5 else "the same within a tenth" if times < 1.1 else "larger")
@@ -262,7 +262,7 @@ assert patient < 0.5 * curves["jointly"][5]  # the patience does help
 #
 # Watch both on a new sine, step by step. The sine is grey, and the dots are the ten points that the steps see.
 
-# %% tags=["figure"] alt="Animation. Two panels, one for each start, from no gradient step to five. In each, a grey sine wave of amplitude 4 against x, ten points on it, and the network's curve. The learnt start bends to the sine with the first step; the jointly trained one is still far from it after five."
+# %% alt="Animation. Two panels, one for each start, from no gradient step to five. In each, a grey sine wave of amplitude 4 against x, ten points on it, and the network's curve. The learnt start bends to the sine with the first step; the jointly trained one is still far from it after five." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a new sine, step by step
 demo_x = tf.constant(np.linspace(-4.5, 4.5, 10)[None], tf.float32)
 demo_y = 4.0 * tf.sin(demo_x - 0.5)
@@ -293,7 +293,7 @@ def show_step(step):
 
 plots.animate(figure, show_step, range(6), milliseconds=900).show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 misses = {kind: [float(np.mean((curve - truth) ** 2)) for curve in path] for kind, path in paths.items()}
 for step in (1, 3, 5):
@@ -343,7 +343,7 @@ print("steps            0      1      5")
 for kind, errors in curves.items():
     print(f"{kind:12} {errors[0]:6.2f} {errors[1]:6.2f} {errors[5]:6.2f}")
 
-# %% tags=["figure"] alt="Line plot. The mean squared error on new sines against the number of gradient steps from 0 to 5, on a logarithmic axis. All three curves begin near 3. The second-order start falls furthest with the first step, the first-order start a little less; later steps take both further down, and gain less. The jointly trained start falls slowly and stays far above."
+# %% alt="Line plot. The mean squared error on new sines against the number of gradient steps from 0 to 5, on a logarithmic axis. All three curves begin near 3. The second-order start falls furthest with the first step, the first-order start a little less; later steps take both further down, and gain less. The jointly trained start falls slowly and stays far above." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: error against steps
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 for kind, errors in curves.items():
@@ -354,7 +354,7 @@ ax.minorticks_off()
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 lost = curves["first order"][1] / curves["second order"][1]
 exercises.dropped.reveal(
@@ -439,7 +439,7 @@ for kind, error in solved.items():
 #
 # The linear solve is the stronger rival. On the joint start's features it leaves 0.68 to 1.41 times what the one step leaves from the learnt start, in the middle 0.80; with nine of the ten seeds it leaves less. So the joint network has learnt what sines are made of, and no single gradient step makes use of it. The learnt start's features serve the solve better still, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). The step is for what has no such formula. And who knows that the tasks are sines needs no network: $a \sin x + b \cos x$ has two unknowns, and ten points give them exactly.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 check_spread = {  # the table: minimum and maximum with the seeds 0 to 9
     "second order": (curves["second order"][1], 0.276, 0.342),
@@ -487,7 +487,7 @@ print(f"rates from {rates.min():.4f} to {rates.max():.2f}, median {np.median(rat
 # %% [markdown]
 # With the seeds 0 to 9 one step leaves 9 to 19 % less than it does from the start alone. A second step gains far more: it leaves 0.46 to 0.63 of what the second step leaves there. That is a by-product, as the training looked one step ahead only. One learnt rate for *all* weights does not do that: in two draws (seeds 0 and 11) it ends near 0.032, and the error after one step is within 4 % of that of the start alone. The rates of the single weights span a factor of more than a hundred: the same slope moves one weight a hundred times as far as another.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.05 < 1 - curves["start and rates"][1] / curves["second order"][1] < 0.25
 assert 0.4 < curves["start and rates"][2] / curves["second order"][2] < 0.7
@@ -544,7 +544,7 @@ size = tf.norm(by_formula)
 print(f"second order against (I - αH) times the gradient: {tf.norm(meta_gradients[True] - by_formula) / size:.0e}")
 print(f"first order against it:                           {tf.norm(meta_gradients[False] - by_formula) / size:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(meta_gradients[True], by_formula, rtol=0, atol=1e-12 * float(size))
 np.testing.assert_allclose(meta_gradients[False], at_moved, rtol=1e-12)

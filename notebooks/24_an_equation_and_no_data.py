@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,7 +25,7 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 hidden = 32  # units of the network, which has four weights for each
@@ -37,7 +37,7 @@ bfgs_steps = 600  # of L-BFGS and of BFGS
 sensors = 40  # measurements in section 6
 draws = 25  # of their noise
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -156,7 +156,7 @@ def error(w):
 
 print(f"error before training {error(start):.1g}, after 1500 steps of Adam {error(by_adam[-1][1]):.1g}")
 
-# %% tags=["figure"] alt="Two heat maps. Two square maps. Left, the network's u: a wide hill with its top above and to the right of the middle, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the reference solution, on a scale some hundred times finer or more: irregular patches of both signs."
+# %% alt="Two heat maps. Two square maps. Left, the network's u: a wide hill with its top above and to the right of the middle, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the reference solution, on a scale some hundred times finer or more: irregular patches of both signs." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what the equation taught the network
 
 
@@ -225,7 +225,7 @@ with tf.GradientTape() as outer:
 twice = outer.gradient(slopes, point)
 print("gradient of the gradient:", twice.numpy()[0], "  added up:", tf.reduce_sum(twice).numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.columns.reveal(float(tf.reduce_sum(twice)))
 np.testing.assert_allclose(twice, [[16, 10]], rtol=1e-12)
@@ -367,7 +367,7 @@ for name, run in runs.items():
 #
 # Finishing what Adam has begun helps both with most seeds: L-BFGS ends one to three times lower than from the start, and BFGS one to five times. BFGS then ends two to eleven times lower than anything without a matrix. It is priced by that matrix: a step costs as many multiplications as the matrix has elements, times a few, which is little for 128 weights and impossible for a million.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(laplacian(points, start), laplacian_by_tapes(points, start), rtol=0, atol=1e-9)
 polynomial = derivatives.laplacian(lambda x: x[:, 0] ** 2 * x[:, 1] ** 2)
@@ -464,7 +464,7 @@ last = 3 * hidden  # from here on, the readouts
 readouts_alone = start + np.append(np.zeros(last), -np.linalg.lstsq(J[:, last:], r)[0])
 print(f"the readouts alone, one solve: error {error(readouts_alone):.1e}")
 
-# %% tags=["figure"] alt="Line plot. Relative error against processor time, both on logarithmic axes. Two curves of Adam and two of L-BFGS fall slowly and end between a thousandth and a ten-thousandth. BFGS ends lower, at some hundred-thousandths, and so does BFGS that continues from Adam's end. Levenberg\u2013Marquardt starts as high, falls steeply within a fraction of a second and ends lowest."
+# %% alt="Line plot. Relative error against processor time, both on logarithmic axes. Two curves of Adam and two of L-BFGS fall slowly and end between a thousandth and a ten-thousandth. BFGS ends lower, at some hundred-thousandths, and so does BFGS that continues from Adam's end. Levenberg\u2013Marquardt starts as high, falls steeply within a fraction of a second and ends lowest." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the error against the time that it took
 shown = (short, long, *limited, dense, finished[1], best)
 lines = (
@@ -486,7 +486,7 @@ ax.set(xlabel="processor time (s), without compiling", ylabel="relative error of
 ax.legend(fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ends = {name: error(run[-1][1]) for name, run in runs.items()}
 times_lower = ends[short] / ends[best]
@@ -544,7 +544,7 @@ error_plane = np.linalg.norm(network(tf.constant(grid), at) - of_plane) / np.lin
 # %% tags=["nbval-ignore-output"]
 print(f"another source, {best}: error {error_plane:.1e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 between_two = np.linalg.norm(reference(plane, cells=80, five_point=True) - of_plane) / np.linalg.norm(of_plane)
 assert between_two < 5e-4  # finite differences are good enough to judge by
@@ -556,7 +556,7 @@ assert error_plane > 60 * ends[best]
 #
 # In your own code, `optimize.levenberg_marquardt` takes such steps ([17](17_fit_and_error_bars.ipynb) uses it). They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 r, J = (part.numpy() for part in linearise(start))
 rows_one_by_one = []
@@ -597,7 +597,7 @@ for name, (curvatures, shares) in parts.items():
     print(f"{name:25} largest {curvatures[0]:.0f}, above a millionth of it {np.sum(relative > 1e-6):3}", end="; ")
     print(f"share of the residual below a ten-thousandth: {flat:.3f}")
 
-# %% tags=["figure"] alt="Line plot. Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises nearly to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it stays near zero over four decades and rises further right."
+# %% alt="Line plot. Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises nearly to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it stays near zero over four decades and rises further right." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where the residual is, before and after Adam
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for (name, (curvatures, shares)), style, colour in zip(
@@ -610,7 +610,7 @@ ax.set(xlabel="curvature, relative to the largest", ylabel="share of the squared
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 at_start, after_long, after_best = ((values / values[0], shares) for values, shares in parts.values())
 counted = [int(np.sum(relative > 1e-6)) for relative, _ in (at_start, after_long, after_best)]
@@ -677,7 +677,7 @@ elsewhere = {few: float(loss_at(between, fitted)), count: float(loss_at(between,
 for n, w in ((few, fitted), (count, solved)):
     print(f"{n:3} points: loss {losses[n]:.0e}, at 2000 other points {elsewhere[n]:.0e}, error {error(w):.0e}")
 
-# %% tags=["figure"] alt="Two heat maps. Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: large patches of one sign. Right, with 300 points: a scale that is many times finer."
+# %% alt="Two heat maps. Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: large patches of one sign. Right, with 300 points: a scale that is many times finer." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the errors with 60 points and with 300
 maps(
     {
@@ -688,7 +688,7 @@ maps(
 )
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ratio = elsewhere[few] / losses[few]
 exercises.fewer.reveal(
@@ -791,7 +791,7 @@ print(f"{draws} draws of the noise: κ spreads by {found.std(ddof=1):.2f}, mean 
 print(f"within ±1.96 standard errors of the true value: {np.sum(np.abs(found - kappa) < 1.96 * bars)} of {draws}")
 print(f"an equation that may be missed by a hundred times as much: ± {loose_bar:.2f}")
 
-# %% tags=["figure"] alt="Scatter plot. The stiffness that is found for 25 draws of the noise, each with a bar of 1.96 standard errors to both sides, around a dashed line at the true value, 30. The values scatter on both sides of the line, and nearly all of the bars cross it."
+# %% alt="Scatter plot. The stiffness that is found for 25 draws of the noise, each with a bar of 1.96 standard errors to both sides, around a dashed line at the true value, 30. The values scatter on both sides of the line, and nearly all of the bars cross it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the coefficient and its error bar, for each draw of the noise
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 ax.errorbar(np.arange(1, draws + 1), found, 1.96 * bars, fmt="o", color=plots.BLUE, capsize=3, markersize=4)
@@ -803,7 +803,7 @@ ax.set(
 )
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 inside = np.abs(found - kappa) < 1.96 * bars
 assert inside.sum() >= 20  # of 25: fewer have a chance of less than 1 in 500 where 95 % is right
@@ -835,7 +835,7 @@ bars_by_sines = np.array([np.sqrt(covariance[0, 0]) for _, covariance in one_unk
 print(f"first draw: κ = {by_sines[0]:.3f} ± {bars_by_sines[0]:.3f}, with the network {found[0]:.3f} ± {bars[0]:.3f}")
 print(f"largest difference in {draws} draws, in error bars: {np.abs(found - by_sines).max() / bars.mean():.1g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(bars, bars_by_sines, rtol=0.02)
 assert np.abs(found - by_sines).max() < 0.1 * bars.mean()

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,14 +25,14 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 28 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 120  # of the cart and the pole, 25 ms each
 simulations = 3  # for the search without gradients, as a multiple of what the gradient takes
 chaos_steps = 4000  # of the double pendulum, 5 ms each
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -176,7 +176,7 @@ print("derivatives from one backward pass:", g.shape[0])
 #
 # The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. This vector is called the *adjoint*. Keep the product of Jacobians in mind: it comes back in section 3.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 compiled_cost = tf.function(cost, jit_compile=True)
 nudges = 1e-5 * np.eye(steps)[:, [0, 60, 119]]
@@ -239,7 +239,7 @@ swung = tf.function(simulate, jit_compile=True)(tf.constant(found.x)).numpy()
 print(f"cost {found.fun:.0e} after {len(found_costs)} simulations")
 print(f"upright missed by {abs(swung[-1, 1] - np.pi):.0e} rad")
 
-# %% tags=["figure"] alt="Animation. A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
+# %% alt="Animation. A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the swing-up
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 ax.set(xlim=(-1.6, 1.6), ylim=(-0.75, 0.75), aspect="equal", xlabel="place (m)", yticks=[])
@@ -261,7 +261,7 @@ def show_step(t):
 
 plots.animate(figure, show_step, [*range(0, steps, 3), steps - 1], milliseconds=75).show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 lowest, highest = swung[:, 1].min(), swung[:, 1].max()
 left = int(np.argmin(swung[:, 1]))  # as far to the left as it gets
@@ -314,7 +314,7 @@ print(
     f"upright missed by {abs(searched_path[-1, 1] - np.pi):.1e} rad (CEM), {abs(swung[-1, 1] - np.pi):.0e} rad (L-BFGS)"
 )
 
-# %% tags=["figure"] alt="Line plot. The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
+# %% alt="Line plot. The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: cost against simulations
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.loglog(1 + np.arange(len(searched)), searched, "--", color=plots.ORANGE, label="CEM, no gradient")
@@ -328,7 +328,7 @@ ax.set(title="A gradient is worth more than many simulations", xlabel="simulatio
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ratio = searched[-1] / found.fun
 exercises.search.reveal(
@@ -396,7 +396,7 @@ def products(A):
 
 J = products(A)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(product, at_once, rtol=1e-12, atol=1e-14)
 np.testing.assert_allclose(J[3], at_once, rtol=1e-10, atol=1e-12)
@@ -425,7 +425,7 @@ print(f"rate of growth: {np.log(growth[-1]) / seconds[-1]:.1f} per second")
 one_by_one = np.sum(np.log10(np.linalg.norm(A, ord=2, axis=(1, 2))))
 print(f"product of the 4000 norms: 1e{one_by_one:.0f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.norm_20.reveal(
     "more than a million" if growth[-1] > 1e6 else "about 1000" if growth[-1] > 100 else "about 10"
@@ -464,7 +464,7 @@ print(f"parted:   {parted:.1f} s")
 # %% alt="Line plot and diagram. Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
 horizon.figure(seconds, growth, double, single).show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.max(epsilon * growth) > 1
 assert np.max(gap) > 1
@@ -492,7 +492,7 @@ parting = [seconds[np.argmax(one > 1)] for one in apart.T]
 print(f"1e-6 apart: they part after {parting[0]:.1f} s")
 print(f"1e-9 apart: they part after {parting[1]:.1f} s")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 factor = parting[1] / parting[0]
 exercises.closer.reveal(
@@ -539,7 +539,7 @@ disagreement = np.linalg.norm(J_single - J, axis=(1, 2)) / np.linalg.norm(J, axi
 for t in (1, 5, 10, 20):
     print(f"after {t:2} s the two Jacobians differ by {disagreement[200 * t]:.0e} of their size")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 last_second = disagreement[-200:].max()
 exercises.digits.reveal("none" if last_second > 0.3 else "about three" if last_second > 1e-5 else "about seven")
@@ -563,7 +563,7 @@ def slope(t):
     return np.sin(double[t, :2]) @ J[t, :2, 0]
 
 
-# %% tags=["figure"] alt="Two line plots. Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
+# %% alt="Two line plots. Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what the gradient describes
 _, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", sharey=True)
 for ax, t, title in zip(
@@ -582,7 +582,7 @@ for ax, t, title in zip(
 axes[0].set_ylabel("height of the lower mass (m)")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 nearest = (heights[400, 101] - heights[400, 99]) / (shifts[101] - shifts[99])
 np.testing.assert_allclose(slope(400), nearest, rtol=0.02, atol=0.05)
@@ -604,7 +604,7 @@ J_swing = products(derivatives.batch_jacobian(push, compile="eager")(tf.constant
 growth_swing = np.linalg.norm(J_swing, ord=2, axis=(1, 2))
 print(f"cart and pole, 3 s: the norm is at most {growth_swing.max():.0f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert growth_swing.max() < 1e4
 
@@ -635,7 +635,7 @@ for step in A.numpy():
     v, total = v / length, total + np.log(length)
 print(f"largest exponent: {total / seconds[-1]:.2f}; from the norm: {np.log(growth[-1]) / seconds[-1]:.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(total / seconds[-1], np.log(growth[-1]) / seconds[-1], atol=0.4)
 basis, logs = np.eye(4), np.zeros(4)
@@ -706,7 +706,7 @@ print(" T   tape: median size, mean of 500, standard error   difference: median 
 for T, *both in zip(times, by_tape, by_difference, strict=True):
     print(f"{T:2}", *(f"{np.median(np.abs(d)):18.2g} {d.mean():12.2g} {d.std() / 500**0.5:15.1g}     " for d in both))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 errors_of_mean = np.array([[d.std() / 500**0.5 for d in both] for both in (by_tape, by_difference)])
 assert np.median(np.abs(by_tape[-1])) > 1e3 * np.median(np.abs(by_tape[0]))
@@ -755,7 +755,7 @@ columns = [(reference(released + h * e, 2.0) - reference(released - h * e, 2.0))
 difference = np.linalg.norm(np.transpose(columns) - J[400]) / np.linalg.norm(J[400])
 print(f"product over 2 s against differences: {difference:.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(fastest, np.sqrt((2 + 2**0.5) * 9.81), rtol=1e-5)
 np.testing.assert_allclose(frequencies[[0, -1]], np.sqrt((2 + np.array([-1, 1]) * 2**0.5) * 9.81), rtol=1e-5)

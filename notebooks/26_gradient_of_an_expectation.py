@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,13 +24,13 @@
 #
 # **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 25 to read, 3 more to go further, 31 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 days = 200  # of each campaign in section 4
 shops = 200  # that learn side by side there
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -69,7 +69,7 @@ for _ in range(300):
 for day in (0, 300):
     print(f"day {day:3}: price {path[day]:5.2f}, takings for each visitor {path[day] * share(path[day]):5.2f}")
 
-# %% tags=["figure"] alt="Line plot. The mean takings for each visitor against the price: a hill with its top of 11.7 near a price of 15.7. Dots mark the price on the first ten days and on every tenth after. They climb the left side of the hill, cross the top, and go down the right side nearly to zero."
+# %% alt="Line plot. The mean takings for each visitor against the price: a hill with its top of 11.7 near a price of 15.7. Dots mark the price on the first ten days and on every tenth after. They climb the left side of the hill, cross the top, and go down the right side nearly to zero." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: over the top
 grid = np.linspace(4, 40, 200, dtype=np.float32)
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -93,7 +93,7 @@ plt.show()
 # - draw so that the tape sees through the draw, and say when that is the worse way (section 5),
 # - relax a choice, and measure the bias that you buy (section 6).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert path[-1] > 35
 assert path[-1] * share(path[-1]) < 0.1 * 15.7 * share(15.7)
@@ -132,7 +132,7 @@ print("chosen ticket:", tape.gradient(mean_ticket, logits))
 print("sign:         ", tape.gradient(mean_sign, mu).numpy())
 print("x itself:     ", tape.gradient(mean_x, mu).numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 found = [tape.gradient(mean_ticket, logits), tape.gradient(mean_sign, mu), tape.gradient(mean_x, mu)]
 exercises.three.reveal(found)
@@ -194,7 +194,7 @@ for _ in range(300):
     price.assign_add(tape.gradient(surrogate, price))
 print(f"day 300: price {price.numpy():.2f}, takings for each visitor {price * share(price):.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(true_slope, -0.75, rtol=1e-5)  # half buy, less 20 times the share's slope of 1/16
 np.testing.assert_allclose(one_term, 0.5, atol=0.01)
@@ -284,7 +284,7 @@ print("tickets and drinks, mean of estimates:", np.round(tf.reduce_mean(with_dri
 print(f"standard deviation: tickets {scatter(estimates):.1f}, tickets and drinks {scatter(with_drink):.1f},", end=" ")
 print(f"tickets less their mean {scatter(less_mean):.1f}")
 
-# %% tags=["figure"] alt="Three histograms, one below the other. Estimates of the derivative for the price of 16: with drinks they reach from minus 7 to plus 31; without drinks from minus 4 to plus 14; less the mean, from minus 7 to plus 8. All three have the same dashed line, the exact value near 0.6."
+# %% alt="Three histograms, one below the other. Estimates of the derivative for the price of 16: with drinks they reach from minus 7 to plus 31; without drinks from minus 4 to plus 14; less the mean, from minus 7 to plus 8. All three have the same dashed line, the exact value near 0.6." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one derivative, three scatters
 _, axes = plt.subplots(3, 1, figsize=(7, 4.6), sharex=True, layout="constrained")
 for ax, (name, found) in zip(
@@ -299,7 +299,7 @@ axes[0].legend()
 axes[-1].set_xlabel("estimate of the derivative for the price of 16")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.drink.reveal("same mean, more scatter" if scatter(with_drink) > 2 * scatter(estimates) else "another mean")
 assert 2.4 < scatter(with_drink) / scatter(estimates) < 3.0
@@ -425,7 +425,7 @@ for kind, history in runs.items():
 for name, of_shop in counters.items():
     print(f"{name:20} mean {of_shop.mean():5.2f}  worst {of_shop.min():5.2f}")
 
-# %% tags=["figure"] alt="Line plot and strip plot. Left, mean takings for each visitor against the day: the line with leave-one-out rises fastest, the one without a baseline more slowly or to a lower end, the one with drinks lowest. All stay below the dashed line of the best price. Right, the average of each theatre's campaign as a dot, in five columns. With drinks they scatter most and reach far down; those of UCB1 and of Thompson sampling lie closest together, with few below."
+# %% alt="Line plot and strip plot. Left, mean takings for each visitor against the day: the line with leave-one-out rises fastest, the one without a baseline more slowly or to a lower end, the one with drinks lowest. All stay below the dashed line of the best price. Right, the average of each theatre's campaign as a dot, in five columns. With drinks they scatter most and reach far down; those of UCB1 and of Thompson sampling lie closest together, with few below." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two hundred theatres
 _, (left, right) = plt.subplots(1, 2, figsize=(11, 3.7), layout="constrained", width_ratios=[1, 1.3])
 colours = (plots.ORANGE, plots.RED, plots.BLUE, plots.GREEN, "black")
@@ -444,7 +444,7 @@ right.set(title="Each theatre, over the campaign", xlabel="kind", ylabel="taking
 right.set_xticks(range(5), columns, fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 over_all = {kind: history.mean() for kind, history in runs.items()}
 assert over_all["leave one out"] > over_all["no baseline"]
@@ -594,7 +594,7 @@ for name, found in errors.items():
     print(f"{name:30}", *(f"{error:7.3f}" for error in found))
 print(f"{'grid of 60':30}", *(f"{error:7.0e}" for error in grid_errors))
 
-# %% tags=["figure"] alt="Line plot. Error of one estimate against the ripple's period, both axes logarithmic, the period falling to the right. The score function without baseline is a flat line far above the others on the left. With a baseline or with mirrored pairs it is lower by about a factor of ten, and flat from a period of 20 on. The reparameterised lines begin below these, the mirrored one lowest of all, and rise to the highest on the right. Central differences with the best step stay low everywhere."
+# %% alt="Line plot. Error of one estimate against the ripple's period, both axes logarithmic, the period falling to the right. The score function without baseline is a flat line far above the others on the left. With a baseline or with mirrored pairs it is lower by about a factor of ten, and flat from a period of 20 on. The reparameterised lines begin below these, the mirrored one lowest of all, and rise to the highest on the right. Central differences with the best step stay low everywhere." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: who is best where
 _, ax = plt.subplots(figsize=(8.5, 4), layout="constrained")
 looks = (
@@ -618,7 +618,7 @@ ax.set(
 ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 plain, based, paired, through, through_paired, stepped = (np.array(found) for found in errors.values())
 ratio = through / based
@@ -750,7 +750,7 @@ for name, found in table.items():
 print("bias of Gumbel-softmax at temperatures", temperatures, *(f"{bias:.1f}" for bias in biases["Gumbel-softmax"]))
 print("its best temperature for the smallest and the largest cost:", chosen["Gumbel-softmax"])
 
-# %% tags=["figure"] alt="Line plot. Error against cost, both axes logarithmic. The score function's line is the highest on the left, falls straight, and is the lowest on the right. Three others begin lower by more than half, fall more slowly, and the straight-through line with p is flat at the right, on the level line of the mean put in, which is the lowest on the left and the highest on the right."
+# %% alt="Line plot. Error against cost, both axes logarithmic. The score function's line is the highest on the left, falls straight, and is the lowest on the right. Three others begin lower by more than half, fall more slowly, and the straight-through line with p is flat at the right, on the level line of the mean put in, which is the lowest on the left and the highest on the right." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the bias stays
 _, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 looks = ((plots.BLUE, "o-"), (plots.ORANGE, "s-"), (plots.GREEN, "^-"), (plots.RED, "v--"), (plots.GREY, "-"))
@@ -766,7 +766,7 @@ ax.minorticks_off()
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 unbiased, gs, straight_y, straight_p, mean_put_in = (np.array(found) for found in table.values())
 fall = straight_p[0] / straight_p[-1]
@@ -824,7 +824,7 @@ assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
 #
 # In section 6 the seed also draws another $\theta$, so part of the spread there is one of problems.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 check_spread = {  # the table: minimum and maximum with seeds 0 to 9
     "UCB1": (11.48, 11.52),
@@ -911,7 +911,7 @@ nudges = 1e-5 * np.eye(24).reshape(24, 8, 3)
 by_sum = [(mean_by_sum(theta.numpy() + nudge) - mean_by_sum(theta.numpy() - nudge)) / 2e-5 for nudge in nudges]
 print(len(settings), "settings; the first derivative:", f"tape {exact[0, 0]:.3f}, sum {by_sum[0]:.3f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(fine[np.argmax(fine / (1 + np.exp((fine - 20) / 4)))], 15.71, atol=0.01)
 np.testing.assert_allclose([slope_by_grid(P) for P in periods], [exact_slope(P) for P in periods], rtol=0, atol=1e-6)

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,13 +24,13 @@
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 3 more to go further, 21 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 2000  # of each training
 walkers = 1000  # points that become samples
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -157,7 +157,7 @@ def kicks(n, dimensions=2):
 anywhere = tf.constant(3 * rng.normal(size=(walkers, 2)), tf.float32)
 samples, places = settle(score, learnt, anywhere, kicks(walkers))
 
-# %% tags=["figure"] alt="Animation. Left, 1000 of the given points: five round clusters on a circle. Right, as many points scattered at random settle within some dozens of steps into the same five clusters, and jitter there."
+# %% alt="Animation. Left, 1000 of the given points: five round clusters on a circle. Right, as many points scattered at random settle within some dozens of steps into the same five clusters, and jitter there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: points that settle
 figure, (given, made) = plt.subplots(1, 2, figsize=(6.6, 3.7), sharex=True, sharey=True, layout="constrained")
 given.plot(*data[:walkers].T, ".", color=plots.ORANGE, markersize=2)
@@ -187,7 +187,7 @@ plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], millisecond
 # - train and sample in the plane, and judge both against baselines (sections 4 and 5),
 # - do the same for images of 64 pixels, and say what one probe saves there (section 6).
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 from_centres = np.linalg.norm(samples.numpy()[:, None] - centres, axis=-1)
 assert np.mean(from_centres.min(axis=1) < 3 * width) > 0.93
@@ -237,7 +237,7 @@ normalised = tape.gradient(logarithm, place)
 print("score without the constant:", np.round(true_score(place)[0], 3))
 print("score with it:             ", np.round(normalised[0], 3))
 
-# %% tags=["figure"] alt="Two vector fields. Two fields of arrows in the plane. Left, the true score: everywhere the arrows point to the nearest of five clusters on a circle, and they are short at the centres. Right, the network's score: the same picture near the clusters, and rounder directions far outside, where there are no points."
+# %% alt="Two vector fields. Two fields of arrows in the plane. Left, the true score: everywhere the arrows point to the nearest of five clusters on a circle, and they are short at the centres. Right, the network's score: the same picture near the clusters, and rounder directions far outside, where there are no points." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two fields
 lattice = np.stack(np.meshgrid(*[np.linspace(-3.4, 3.4, 19)] * 2), axis=-1).reshape(-1, 2)
 fields = {"true score": true_score(lattice).numpy(), "the network's": score(learnt, np.float32(lattice)).numpy()}
@@ -249,7 +249,7 @@ for ax, (name, field) in zip(axes, fields.items(), strict=True):
     ax.set(title=name, xlabel="x", ylabel="y", aspect="equal")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.constant.reveal(float((normalised / true_score(place))[0, 0]))
 np.testing.assert_allclose(normalised, true_score(place), rtol=1e-9)
@@ -276,7 +276,7 @@ np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 #
 # Try it where one number is to be learnt: points of width 2 on a line, and $s_a(x) = -a x$. The Jacobian is $-a$, and the loss $-a + \tfrac12 a^2\, \mathrm E x^2$ is least at $a = \tfrac14$, the true score's $1/\sigma^2$. The second term alone would have liked $a = 0$, the first alone $a = \infty$.
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 line = tf.constant(2 * rng.normal(size=100_000))
 a = tf.Variable(1.0, dtype=tf.float64)
@@ -308,7 +308,7 @@ without = train(without_trace, signs)[-1]
 print(f"size of the score: {size(without):.4f} without the trace, {size(learnt):.2f} with it;", end=" ")
 print(f"the true one's {np.sqrt(np.mean(np.sum(true_score(test).numpy() ** 2, axis=1))):.2f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 true_size = np.sqrt(np.mean(np.sum(true_score(test).numpy() ** 2, axis=1)))
 exercises.traceless.reveal("zero everywhere" if size(without) < 0.01 * true_size else "nothing: it stays random")
@@ -357,7 +357,7 @@ exercises.values.guess(...)  # a number
 values, how_often = np.unique(estimates, return_counts=True)
 print("estimates:", values, " how often:", how_often, " mean:", round(float(np.mean(estimates)), 2))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.values.reveal(len(values))
 np.testing.assert_allclose(values, [-20, -8], rtol=1e-12)
@@ -392,7 +392,7 @@ print(f"batch Jacobian against one pass for each axis: {np.abs(by_helper - by_ax
 print(f"mean trace {np.mean(by_axes):.3f}; the mean of one probe for each point {by_probes[0].mean():.3f}")
 print(f"a single point's estimate is off by {np.sqrt(np.mean((by_probes - by_axes) ** 2)):.2f} in the root mean square")
 
-# %% tags=["figure"] alt="Histogram and line plot. Left, a histogram of estimates of a trace at one point: two bars of nearly equal height, at the same distance left and right of the dashed line of the true trace. Right, the error of the mean against the number of probes on logarithmic axes: it falls along the dashed line of one over the square root."
+# %% alt="Histogram and line plot. Left, a histogram of estimates of a trace at one point: two bars of nearly equal height, at the same distance left and right of the dashed line of the true trace. Right, the error of the mean against the number of probes on logarithmic axes: it falls along the dashed line of one over the square root." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two values, and their mean
 _, (bars, fall) = plt.subplots(1, 2, figsize=(9.5, 3.4), layout="constrained")
 mixed = int(np.argmax(by_probes.std(axis=0)))
@@ -408,7 +408,7 @@ fall.set(title="The error at a point", xlabel="probes", ylabel="root mean square
 fall.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_helper, by_axes, rtol=1e-3, atol=1e-3)
 jacobians = derivatives.batch_jacobian(lambda x: score(learnt, x))(x)
@@ -530,7 +530,7 @@ ways[f"mixture of {len(mixture.means_)} Gaussians"] = error(mixture_score(mixtur
 for name, relative in ways.items():
     print(f"{name:31} relative squared error {relative:.3f}")
 
-# %% tags=["figure"] alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Four horizontal lines: the kernel density estimate highest, plain denoising below it, denoising in pairs where the two lines end, and the mixture far below all."
+# %% alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Four horizontal lines: the kernel density estimate highest, plain denoising below it, denoising in pairs where the two lines end, and the mixture far below all." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one probe and the exact trace
 _, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 at = 100 * np.arange(len(with_one_probe))
@@ -547,7 +547,7 @@ ax.set(
 ax.legend(fontsize="small")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ratio = ways["one probe"] / ways["exact trace"]
 exercises.enough.reveal("nearly the same" if ratio < 1.25 else "a half" if ratio < 4 else "a tenth")
@@ -589,7 +589,7 @@ cluster = np.linalg.norm(from_one.numpy()[:, None] - centres, axis=-1).argmin(ax
 print("from noise, share of each cluster:", np.bincount(apart.argmin(axis=1), minlength=5) / walkers)
 print("from one cluster:                 ", np.bincount(cluster, minlength=5) / walkers)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 stayed = np.mean(cluster == 0)
 exercises.share.reveal(stayed)
@@ -663,7 +663,7 @@ by_em = np.random.default_rng(seed).permutation(mixture_of_ten.sample(len(unseen
 collections = {"unseen": unseen, "made": made, "one Gaussian": gaussian}
 collections |= {"ten Gaussians, told the labels": ten_gaussians, "ten Gaussians by EM": by_em}
 
-# %% tags=["figure"] alt="Images. Three panels of sixty small grey images each. Unseen: handwritten digits. Made by the network: most are digits of the same kind, some cannot be read. Ten Gaussians by EM: digits with ragged edges and grey specks, about as many of them readable."
+# %% alt="Images. Three panels of sixty small grey images each. Unseen: handwritten digits. Made by the network: most are digits of the same kind, some cannot be read. Ten Gaussians by EM: digits with ragged edges and grey specks, about as many of them readable." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: digits that nobody wrote
 _, axes = plt.subplots(1, 3, figsize=(11, 4.4), layout="constrained")
 for ax, name in zip(axes, ("unseen", "made", "ten Gaussians by EM"), strict=True):
@@ -763,7 +763,7 @@ for name, objective in {"one probe": probe_of_images, "exact trace": exact_of_bl
     milliseconds[name] = 200 * (time.process_time() - begin)
     print(f"{name:11} loss {found[name][0]:.0f}, its gradient in {milliseconds[name]:.0f} ms of processor time")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.9 < np.median(nearest["made"]) / np.median(nearest["unseen"]) < 1.25
 assert np.mean(nearest["made"] < 0.3) < 0.01  # no copies
@@ -813,7 +813,7 @@ equal_cost["in pairs"] = ways["denoising in pairs, best of two"]
 for name, relative in equal_cost.items():
     print(f"{name:12} relative squared error {relative:.4f}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 0.95 < equal_cost["exact trace"] / equal_cost["one probe"] < 1.4
 assert 0.9 < equal_cost["denoising"] / equal_cost["one probe"] < 1.6
@@ -843,7 +843,7 @@ differences = sum(
 print("mean of the trace:        ", round(float(density @ differences), 4))
 print("minus the mean square:    ", round(float(-density @ np.sum(exact**2, axis=1)), 4))
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(density @ differences, -density @ np.sum(exact**2, axis=1), rtol=1e-5)
 lowest = -0.5 * density @ np.sum(exact**2, axis=1)

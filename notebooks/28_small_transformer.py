@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -24,12 +24,12 @@
 #
 # **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [16 What derivatives cost](16_what_derivatives_cost.ipynb) · **Minutes:** 23 to read, 5 more to go further, 24 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 300  # of each training from a random start; a multiple of 50
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -168,7 +168,7 @@ def without_factor(w, text):
 models = [new_model() for _ in range(4)]
 runs = {"1/√32": [train(with_factor, w, steps) for w in models], "1": [train(without_factor, w, steps) for w in models]}
 
-# %% tags=["figure", "cover", "nbval-ignore-output"] alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, come down to zero, one of them late. Of four orange curves, without it, three stop at one or three letters and stay there."
+# %% alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, come down to zero, one of them late. Of four orange curves, without it, three stop at one or three letters and stay there." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: letters that are not copied
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for (name, trained), colour, style in zip(runs.items(), (plots.BLUE, plots.ORANGE), ("-", "--"), strict=True):
@@ -208,7 +208,7 @@ not_copied = {name: [lost(w, factors[name]) for w, _ in trained] for name, train
 for name, found in not_copied.items():
     print(f"scores times {name:6} letters not copied from each start:", [len(which) for which in found])
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 numbers = {name: sum(len(which) for which in found) for name, found in not_copied.items()}
 assert numbers["1"] >= 3 + numbers["1/√32"]
@@ -247,7 +247,7 @@ for d in widths:
 for name in ("1/√d", "1"):
     print(f"scores times {name:5} largest share:", "  ".join(f"{d}: {largest[name, d]:.4f}" for d in widths))
 
-# %% tags=["figure", "nbval-ignore-output"] alt="Line plot. The trace of the softmax's Jacobian against the width, on logarithmic axes: with the factor a level line near 0.9; without it a line that bends down, to less than a thousandth at width 1024."
+# %% alt="Line plot. The trace of the softmax's Jacobian against the width, on logarithmic axes: with the factor a level line near 0.9; without it a line that bends down, to less than a thousandth at width 1024." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: the softmax's slope
 _, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
 for name, colour, look in (("1/√d", plots.BLUE, "o-"), ("1", plots.ORANGE, "s--")):
@@ -257,7 +257,7 @@ ax.set(ylabel="1 − Σp², median")
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.largest.reveal("more than 0.99" if largest["1", 1024] > 0.99 else "about 0.5")
 assert largest["1", 1024] > 0.99
@@ -293,7 +293,7 @@ for (w, _), which in zip(runs["1"], not_copied["1"], strict=True):
 for name, share in right.items():
     print(f"{name:6} letters: {len(share)}, share of the right place: {min(share):.0e} to {max(share):.0e}")
 
-# %% tags=["figure", "nbval-ignore-output"] alt="Heat map. Two maps of the shares, a row for each letter to be copied, a column for each character that can be read. With the factor a diagonal stripe: each letter looks ten characters back. Without it the same stripe with gaps: the rows of lost letters look elsewhere."
+# %% alt="Heat map. Two maps of the shares, a row for each letter to be copied, a column for each character that can be read. With the factor a diagonal stripe: each letter looks ten characters back. Without it the same stripe with gaps: the rows of lost letters look elsewhere." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: where the model looks
 worst = int(np.argmax([len(which) for which in not_copied["1"]]))
 _, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
@@ -302,7 +302,7 @@ for ax, name in zip(axes, factors, strict=True):
     plots.matrix(seen, title=f"scores times {name}", xlabel="character that is read", ylabel="letter to copy", ax=ax)
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert max(right["lost"]) < 0.05
 assert np.median(right["lost"]) < 1e-3
@@ -354,7 +354,7 @@ def apart(found, wanted):
 for name, one, other in zip(("queries", "keys", "values"), by_hand, by_tape, strict=True):
     print(f"{name:8} by hand against the tape: {apart([one], [other]):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for one, other in zip(by_hand, by_tape, strict=True):
     assert apart([one], [other]) < 1e-4
@@ -513,7 +513,7 @@ by_sums = accumulated(batch, counts, of_means=False, losses=batch_normalised)
 errors["BatchNorm"] = apart(by_sums, at_once(batch, counts, losses=batch_normalised))
 print(f"with BatchNorm, sums are {errors['BatchNorm']:.1%} off")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert apart(summed, flat(whole)) < 1e-5
 assert costs["eight parts"][0] < 0.2 * costs["whole batch"][0]
@@ -589,7 +589,7 @@ for name, w in {"new": models[0], "trained": sure}.items():
 # %% [markdown]
 # The gradient of a mean starts at each character with a number below $1/640$, times what is still to be learnt there. That falls through the floor of float16 *on the way*, before it is added up over lines. **Loss scaling** lifts it: multiply the loss by a large $S$, and all gradients are $S$ times as large, by linearity; divide by $S$ in float32, at the end. A power of 2 adds no rounding of its own, as long as nothing overflows.
 
-# %% tags=["figure", "nbval-ignore-output"] alt="Line plot. Against the exponent of the loss scale, for the new and the trained model. Left, the share of zero entries: for the trained model near one without scaling, and falling to nothing. Right, the gradient's relative error on a logarithmic axis: it falls to a thousandth or two; the new model's curve is low from the start, and ends where the gradient overflows."
+# %% alt="Line plot. Against the exponent of the loss scale, for the new and the trained model. Left, the share of zero entries: for the trained model near one without scaling, and falling to nothing. Right, the gradient's relative error on a logarithmic axis: it falls to a thousandth or two; the new model's curve is low from the start, and ends where the gradient overflows." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: what the scale does
 _, (left, right_) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
 for name, colour, look in (("new", plots.GREY, "x--"), ("trained", plots.BLUE, ".-")):
@@ -604,7 +604,7 @@ right_.set_xlim(left.get_xlim())
 left.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.zeros.reveal(
     "most in the trained model" if zeros["trained", 0] > 0.5 > zeros["new", 0] else "a few in both models"
@@ -640,7 +640,7 @@ for name, (objective, scale) in ways.items():
 for name, value in ends_at.items():
     print(f"{name:24} loss on answers {value:.1e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert ends_at["float16"] > 3 * ends_at["float32"]
 assert abs(ends_at["float16, scaled by 2^16"] / ends_at["float32"] - 1) < 0.3
@@ -685,7 +685,7 @@ print(
     f"kept: {kept / 1e6:.1f} MB instead of {costs['whole batch'][0] / 1e6:.1f}; and one block's {within / 1e6:.1f} MB at a time"
 )
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 ratio = costs["whole batch"][0] / costs["recomputed"][0]
 exercises.kept.reveal("more than 12" if ratio > 12 else "about 8")
@@ -698,7 +698,7 @@ assert 0.45 < costs["float16"][0] / costs["whole batch"][0] < 0.55
 # %% [markdown]
 # Far more than eight: it is not the number of blocks that counts, but how much a block makes for each vector that goes in. While a block is computed again its own record is there for a moment. The price is one more forward pass, 16 evaluations instead of 8, and the gradient is the same, up to rounding.
 
-# %% tags=["figure", "nbval-ignore-output"] alt="Scatter plot. Milliseconds against megabytes kept, both logarithmic, for four ways to get the gradient of eight blocks. Whole batch: most memory. Float16: half of it. Eight parts: an eighth, and the most time. Recomputed: the least memory."
+# %% alt="Scatter plot. Milliseconds against megabytes kept, both logarithmic, for four ways to get the gradient of eight blocks. Whole batch: most memory. Float16: half of it. Eight parts: an eighth, and the most time. Recomputed: the least memory." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: memory and time
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 for (name, (kept, milliseconds)), colour in zip(
@@ -777,7 +777,7 @@ for (name, (count, excess)), milliseconds in zip(trainable.items(), step_times.v
         f"{name:7} {count:5} numbers, Adam keeps {8 * count / 1e3:5.1f} kB, {milliseconds:4.1f} ms a step: {excess:.3f}"
     )
 
-# %% tags=["figure", "nbval-ignore-output"] alt="Line plot. The loss on the dialect above its entropy against the rank, on a logarithmic axis: from above one half at rank 1 it falls steeply to a few hundredths at rank 4 and one hundredth at rank 8. Two level lines: before, dashed, at the top; all weights trained, dotted, at the bottom."
+# %% alt="Line plot. The loss on the dialect above its entropy against the rank, on a logarithmic axis: from above one half at rank 1 it falls steeply to a few hundredths at rank 4 and one hundredth at rank 8. Two level lines: before, dashed, at the top; all weights trained, dotted, at the bottom." jupyter={"source_hidden": true} tags=["figure", "nbval-ignore-output"]
 # @title Draw: rank against loss
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 ax.semilogy(ranks, list(by_rank.values()), "o-", color=plots.BLUE, label="adapted values")
@@ -787,7 +787,7 @@ ax.set(title="A few directions are enough", xlabel="rank", ylabel="loss above th
 ax.legend()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.linalg.matrix_rank(np.eye(letters)[heard] - np.eye(letters)) == 4
 exercises.both.reveal("it stays where it is" if stays == above(base) else "it learns, more slowly")
@@ -848,7 +848,7 @@ def weighed(keys):
 differences = gradcheck.numerical_jacobian(weighed, small["k"])
 print(f"keys' gradient by hand against central differences: {apart([by_hand[1][0]], [np.float32(differences)]):.0e}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(np.mean(-np.log(known)), floor, rtol=1e-12)
 assert apart([by_hand[1][0]], [np.float32(differences)]) < 1e-3

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,12 +25,12 @@
 #
 # **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 16 to read, 6 more to go further, 70 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 40  # of training, in case 9
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -80,7 +80,7 @@ try:
 except TypeError as error:
     print(f"loss {loss:.1f}, gradient {gradient}, then in {raised_in}:\n{error}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.nothing_raised.reveal(raised_in)
 assert raised_in == "the line of the step"
@@ -336,7 +336,7 @@ def repaired(start, x, y):
 
 exercises.straight_line.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert loss_slope(w, x, y) is None
 assert answer.exists is False
@@ -446,7 +446,7 @@ def repaired(start, x, y):
 
 exercises.step_by_keras.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert two_answers is None
 assert stepped is None
@@ -542,7 +542,7 @@ def repaired(w, x, y):
 
 exercises.perfect_model.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.trained_on.reveal(float(min(final_losses)))
 assert not one_unit_seen[1].any()
@@ -729,7 +729,7 @@ def repaired(hidden, output, x, y):
 
 exercises.first_layer.check(cause, repaired)
 
-# %% tags=["figure"] alt="Line plot. The size of the gradient of both layers over the first ten steps of training. That of the output layer starts high and falls. That of the first layer is exactly zero at step 0, and small but not zero from step 1 on; in the last steps it is the larger of the two."
+# %% alt="Line plot. The size of the gradient of both layers over the first ten steps of training. That of the output layer starts high and falls. That of the first layer is exactly zero at step 0, and small but not zero from step 1 on; in the last steps it is the larger of the two." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the two gradients in the first steps
 first_kernel, last_kernel = tf.Variable(hidden), tf.Variable(output)
 sizes = []
@@ -802,7 +802,7 @@ def repaired(model, x, y):
 
 exercises.worse_than_fit.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for check_optimizer in (tf.keras.optimizers.RMSprop(0.1), tf.keras.optimizers.Adam(0.1)):
     check_variable = tf.Variable([1.0])
@@ -999,7 +999,7 @@ for number, error in errors_found.items():
     of_wrong = "a needless repair" if number in (12, 14) else "as shown"
     print(f"case {number:2}: repaired {error:.0e}, {of_wrong} {errors_of_wrong[number]:.1g}")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for check_number, check_error in errors_found.items():
     check_tolerance = 1e-4 if check_number in (2, 11, 15) else 1e-7  # those compute in float32

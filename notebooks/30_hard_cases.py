@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
-#     cell_metadata_filter: tags,alt,-all
+#     cell_metadata_filter: tags,alt,jupyter,-all
 #     formats: ipynb,py:percent
 #     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
 #     text_representation:
@@ -9,7 +9,7 @@
 #       format_name: percent
 #       format_version: '1.3'
 #   kernelspec:
-#     display_name: Python 3
+#     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
 # ---
@@ -25,12 +25,12 @@
 #
 # **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 16 to read, 11 more to go further, 121 for the exercises
 
-# %% tags=["parameters"]
+# %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 60  # of training, in the figure of case 4
 
-# %% tags=["setup"]
+# %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
 
@@ -174,7 +174,7 @@ def repaired(rate, w, x, y):
 
 exercises.inner_step.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert all(np.isfinite(check_value) for check_value, _ in seen.values())
 assert seen["missing"][1] is None
@@ -264,7 +264,7 @@ for _ in range(steps):
     trained.assign_sub(0.3 * np.nan_to_num(slope))
 print("the second prediction:", trained.numpy()[1])
 
-# %% tags=["figure"] alt="Line plot. The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten."
+# %% alt="Line plot. The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what silencing costs
 repaired_error = exercises.relative_error.right_answer[1]
 at, right_losses = tf.Variable(predicted), []
@@ -280,7 +280,7 @@ ax.text(steps * 0.6, right_losses[int(steps * 0.6)] * 3, "NaN kept from arising"
 ax.set(title="A silenced gradient trains, and never arrives", xlabel="step of training", ylabel="loss")
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.silenced.reveal(float(trained.numpy()[1]))
 assert trained.numpy()[1] == np.float32(0.4)
@@ -403,7 +403,7 @@ exercises.very_negative.guess(...)  # "zeros", "NaN" or "the mean of all values"
 padded = tf.matmul(tf.nn.softmax(tf.where(allowed, query_scores, -1e9)), values)
 print("second query:", padded[1].numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.very_negative.reveal("the mean of all values" if np.allclose(padded[1], [2.0, 3.5]) else "something else")
 np.testing.assert_allclose(padded[1], tf.reduce_mean(values, axis=0))
@@ -427,7 +427,7 @@ def repaired(scores, values, allowed):
 
 exercises.attention.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 check_margin = value_and_gradient(soft_margin, scores, sides)
 assert np.isinf(check_margin[0])
@@ -531,7 +531,7 @@ def repaired(w, batches):
 
 exercises.accumulated.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(fitted, [1.75, 0.75], rtol=1e-6)
 check_whole, check_parts = accumulated(w, [everything]).numpy(), accumulated(w, in_two).numpy()
@@ -571,7 +571,7 @@ def bowl(w):
 frozen_seen = penalised(bowl, tf.constant([2.0, 1.0]), [0.0, 1.0, 2.0])
 print("losses:", frozen_seen.numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.three_losses.reveal(", ".join(f"{check_loss:.0f}" for check_loss in frozen_seen.numpy()))
 np.testing.assert_array_equal(frozen_seen, [1.0, 1.0, 1.0])
@@ -690,7 +690,7 @@ def repaired(f, w, batches):
 
 exercises.held_batches.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert len(traces) == 4
 assert [check_cause.code for check_cause in explain_retracing(step).causes] == ["python_value"]
@@ -770,7 +770,7 @@ exercises.clamped.guess(...)  # "0", "0.0001" or "0.014"
 stuck = tf.acos(tf.clip_by_value(tf.reduce_sum(u * v, axis=1), -0.9999, 0.9999))[0]
 print(f"angle: {stuck:.4f} radians, {np.degrees(stuck):.2f} degrees")
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.clamped.reveal("0.014" if 0.0139 < stuck < 0.0143 else f"{stuck:.4f}")
 assert 0.8 < np.degrees(stuck) < 0.82
@@ -820,12 +820,12 @@ def twice(f, x):
 
 print("second derivative at 0:", twice(sinc, tf.constant(0.0)).numpy())
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.second_at_zero.reveal(float(twice(sinc, tf.constant(0.0))))
 assert twice(sinc, tf.constant(0.0)) == 0.0
 
-# %% tags=["figure"] alt="Dot plot. The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more; nearest to 0 most lie at zero, as does the point at exactly 0."
+# %% alt="Dot plot. The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more; nearest to 0 most lie at zero, as does the point at exactly 0." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the second derivative near 0
 fine = np.linspace(-0.004, 0.004, 81).astype(np.float32)
 curve_of_tape = twice(sinc, tf.constant(fine)).numpy()
@@ -935,7 +935,7 @@ def repaired(x):
 
 exercises.normalised_rows.check(cause, repaired)
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert not flat_curvature.numpy().any()
 check_inner = np.abs(fine) < 0.003
@@ -1059,7 +1059,7 @@ errors_found = {
 for number, error in errors_found.items():
     print(f"case {number:2}: {error:.0e}", end="\n" if number % 5 == 0 or number == len(errors_found) else "    ")
 
-# %% tags=["figure"] alt="Table. A table of the seventeen cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the title of the case. The marks move from left to right over the first twelve cases, and stand mixed in the last five. Filled marks, in the first eight rows, show where the explaining tape names the cause; of the later nine, three are filled."
+# %% alt="Table. A table of the seventeen cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the title of the case. The marks move from left to right over the first twelve cases, and stand mixed in the last five. Filled marks, in the first eight rows, show where the explaining tape names the cause; of the later nine, three are filled." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the seventeen and their symptoms
 cases_named = {1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 16}
 symptoms = ["None", "NaN, ∞", "zero", "wrong\nnumber", "cost"]
@@ -1077,7 +1077,7 @@ ax.set_ylabel("case")
 ax.xaxis.tick_top()
 plt.show()
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for check_number, check_error in errors_found.items():
     assert check_error < (2e-3 if check_number == 16 else 1e-5), (check_number, check_error)

@@ -1,14 +1,18 @@
 """Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds."""
 
+import json
 import re
-import textwrap
-from html import escape
+from importlib import metadata
 from pathlib import Path
+from urllib.parse import quote
 
 from docutils import nodes
 from sphinx import addnodes
 
+SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text("utf-8"))  # of the collection
+
 project = "tapelab"
+release = metadata.version("tapelab")
 author = "The tapelab authors"
 copyright = "The tapelab authors"
 language = "en_GB"
@@ -18,10 +22,20 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "sphinx-mathjax-offline",  # MathJax from a package: the site asks no other host for anything
+    "sphinxext.opengraph",
+    "sphinx_reredirects",
+    "notfound.extension",
 ]
 exclude_patterns = ["copies"]
-html_extra_path = ["moved"]
+suppress_warnings = ["myst.xref_missing"]  # an anchor that a page sets in HTML; a test looks at every link
+html_baseurl = SETTINGS["address"]
+ogp_image = f"{html_baseurl}_static/card.png"
+ogp_image_alt = "A program's lines with values going down and gradients coming up"
+ogp_social_cards = {"enable": False}
+redirects = SETTINGS["moved"]
+notfound_urls_prefix = "/tapelab/"
+linkcheck_ignore = [r"https://(colab\.research\.google|github)\.com/.*tapelab/tapelab.*"]  # those of this very state
+mathjax_path = "mathjax/tex-chtml.js"  # the site asks no other host for anything
 
 nb_execution_mode = "off"  # the outputs are those that the tests compare
 nb_ipywidgets_js = {}  # from another host by default; no stored output has a widget
@@ -111,18 +125,22 @@ def _escape(app, what, name, obj, options, lines):
             code = indented if line.endswith("::") else None
 
 
-def _describe(app, page, template, context, doctree):
-    """What a search engine and a link's preview show of a page: its first paragraph, and the picture of a tape."""
+def _say_where_it_stands(app, page, template, context, doctree):
+    """Below each page: where its text can be changed, and where to say that it is wrong."""
     if doctree is None:
         return
-    paragraph = next((text for one in doctree.findall(nodes.paragraph) if (text := one.astext())), "")
-    told = {"og:title": context["title"], "og:description": paragraph, "og:type": "article"}
-    if "address" in context:  # a preview needs it whole
-        told |= {"og:url": f"{context['address']}{page}.html", "og:image": f"{context['address']}_static/card.png"}
-        told["og:image:alt"] = "A program's lines with values going down and gradients coming up"
-    tags = [f'<meta name="description" content="{escape(_shortened(paragraph))}">']
-    tags += (f'<meta property="{name}" content="{escape(_shortened(text))}">' for name, text in told.items())
-    context["metatags"] += "\n".join(tags)
+    home, _, _ = SETTINGS["repository"].partition("/blob/")
+    source = f"{page}.py" if page.startswith("notebooks/") else f"site/{page.partition('/')[0]}.md"
+    generated = page.startswith(("api/", "audit/"))
+    edit = (
+        ""
+        if generated
+        else f'<a href="{SETTINGS["repository"].replace("/blob/", "/edit/")}/{source}">Edit this page</a> · '
+    )
+    title = quote(f"{page}: ")
+    report = f'<a href="{home}/issues/new?title={title}">Report what is wrong on it</a>'
+    place = f'<a href="{home}">The repository</a>'
+    context["body"] += f'<p class="about-the-page">{edit}{report} · {place} · tapelab {release}</p>'
 
 
 def _leave_out_of_search(app, doctree):
@@ -134,11 +152,6 @@ def _leave_out_of_search(app, doctree):
     for table in doctree.findall(nodes.raw):
         if table.astext().startswith("<details><summary>The numbers of this figure"):
             table["classes"].append("no-search")
-
-
-def _shortened(text):
-    plain = " ".join(re.sub(r"<[^>]+>|[\\{}]", "", text).split())  # a title's markup, a formula's signs
-    return textwrap.shorten(plain, 200, placeholder=" …")
 
 
 def _navigate_by_titles(app, page, template, context, doctree):
@@ -187,6 +200,6 @@ def _fold_the_sidebar(app, page, template, context, doctree):
 def setup(app):
     app.connect("autodoc-process-docstring", _escape, priority=900)  # after napoleon
     app.connect("doctree-read", _leave_out_of_search)
-    app.connect("html-page-context", _describe)
+    app.connect("html-page-context", _say_where_it_stands)
     app.connect("html-page-context", _navigate_by_titles, priority=400)  # before the theme
     app.connect("html-page-context", _fold_the_sidebar, priority=900)  # after the theme

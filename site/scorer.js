@@ -3,7 +3,7 @@ const ANSWERS = [
   "how_it_compares", "working", "derivatives_by_task", "retracing", "gradient_is_nan_or_zero", "which_derivative",
   "gradient_is_none",
 ]; // where two are as good, the later one comes first
-const BACKGROUND = /^(audit\/|for_teachers$|how_it_is_built$)/;
+const BACKGROUND = /^(audit\/|for_teachers\/|how_it_is_built$)/;
 
 const query = (new URLSearchParams(location.search).get("q") ?? "").trim().toLowerCase();
 
@@ -25,6 +25,8 @@ var Scorer = {
     if (kind === "index") return Math.min(score, 24); // the glossary
     if (BACKGROUND.test(page)) return score - 20;
     if (title.toLowerCase() === query) return score + 40; // whoever types a title wants that page
+    const named = title.match(/\w{3,}/g) ?? [];
+    if (named.length > 1 && named.every((word) => query.includes(word.toLowerCase()))) score += 30; // a title within what is asked for
     if (!ANSWERS.includes(page)) return score;
     const inHeading = score >= Scorer.partialTitle;
     return score + (inHeading ? 20 : 4) + wordsIn(title) + wordsBelow(page) + ANSWERS.indexOf(page) / 10;

@@ -94,18 +94,6 @@ def test_a_damaged_catalogue_is_refused(tmp_path, find, replacement, message):
         catalogue.load(tmp_path)
 
 
-def test_a_catalogue_in_another_encoding_is_refused(tmp_path):
-    (tmp_path / "collection.toml").write_bytes(SMALL.replace("What?", "Où ?").encode("latin-1"))
-    with pytest.raises(catalogue.CatalogueError, match=r"collection\.toml is not a catalogue: 'utf-8' codec"):
-        catalogue.load(tmp_path)
-
-
-def test_a_folder_in_the_catalogues_place_is_named(tmp_path):
-    (tmp_path / "collection.toml").mkdir()
-    with pytest.raises(catalogue.CatalogueError, match=r"cannot read .*collection\.toml: Is a directory"):
-        catalogue.load(tmp_path)
-
-
 def test_a_missing_catalogue_is_named(tmp_path):
     with pytest.raises(catalogue.CatalogueError, match=r"there is no .*collection\.toml"):
         catalogue.load(tmp_path)

@@ -21,7 +21,7 @@ def run(monkeypatch):
 
     def cell(source):
         with capture_output() as captured:
-            result = shell.run_cell(source)
+            result = shell.run_cell(source, store_history=True)
         shown = [output.data.get("text/plain", "") for output in captured.outputs]
         return result, [*captured.stdout.splitlines(), *shown]
 
@@ -55,15 +55,27 @@ def test_checks_that_hold_are_counted(run, monkeypatch, attended):
     assert run.names["x"] == 3
 
 
-def test_a_batch_run_gets_the_error_itself(run):
+def test_a_batch_run_gets_the_error_itself_with_what_the_text_says(run):
     result, shown = run(CHECK + "x = 1\nassert x == 2, 'why'")
     assert isinstance(result.error_in_exec, AssertionError)
-    assert str(result.error_in_exec) == "why"
+    assert str(result.error_in_exec) == "It says `x == 2`. Yours: `1`.\nwhy"
     traceback = result.error_in_exec.__traceback__
     while traceback.tb_next:
         traceback = traceback.tb_next
     assert traceback.tb_lineno == 3
     assert not any("✓" in line for line in shown)
+
+
+@pytest.mark.parametrize("title", ["# @title Parameters", "# Parameters"])
+@pytest.mark.parametrize("rate", [0.3, 0.05, 0.2, 0.01])
+def test_a_parameter_outside_its_range_is_named(run, monkeypatch, rate, title):
+    run(f"{title}\nseed = 0\nrate = 0.1  # of descent: between 0.05 and 2e-1\nsteps = 3  # between meals")
+    run(f"# Parameters\nrate = {rate}")  # as papermill gives it
+    outside = "" if 0.05 <= rate <= 0.2 else f" rate is {rate}; the text holds between 0.05 and 0.2."
+    result, _ = run(CHECK + "assert rate > 1")
+    assert str(result.error_in_exec) == f"It says `rate > 1`. Yours: `{rate}`.{outside}"
+    monkeypatch.setattr(session, "attended", lambda: True)
+    assert run(CHECK + "assert rate > 1")[1] == [f"✗ Your run has left the text. {result.error_in_exec}"]
 
 
 def test_a_person_reads_what_the_text_says_and_what_was_found(run, person):
@@ -72,6 +84,12 @@ def test_a_person_reads_what_the_text_says_and_what_was_found(run, person):
     assert shown == [
         "✗ Your run has left the text. It says `x == 28.0`. Yours: `27.5`.",
         "✗ Your run has left the text. It says `round(float(x)) == 29`. Yours: `28`.",
+    ]
+
+
+def test_between_two_numbers_it_is_the_one_between_that_was_found(run, person):
+    assert run(CHECK + "x = 3\nassert 4 < x < 5")[1] == [
+        "✗ Your run has left the text. It says `4 < x < 5`. Yours: `3`."
     ]
 
 

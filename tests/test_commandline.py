@@ -14,9 +14,9 @@ from click.testing import CliRunner
 ROOT = Path(__file__).parents[1]
 
 
-def told(*arguments):
+def told(*arguments, code=0):
     done = CliRunner().invoke(main, arguments, prog_name="tapelab")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return done.output
 
 
@@ -46,3 +46,25 @@ def test_the_help_cuts_no_sentence_and_gives_an_example_that_is_a_command_line(n
     assert (program, called) == ("tapelab", name)
     command.make_context(name, arguments)
     assert f"Example: {command.example}\n" in told(name, "--help")
+
+
+@pytest.mark.parametrize("option", ["-p", "--parameter"])
+def test_a_parameter_as_name_equals_value_is_understood(option):
+    for given in (("seed=three",), ("seed", "three")):
+        assert "parameter seed is 'three'; expected a value of type int" in told("run", "05", option, *given, code=1)
+
+
+def test_a_sweep_without_an_end_is_shown_the_form():
+    assert "--sweep seed=0..: expected first..last, such as seed=0..9" in told(
+        "run", "05", "--sweep", "seed=0..", code=1
+    )
+
+
+def test_who_has_a_notebook_beside_the_others_is_told_how_it_joins_them():
+    joins = "A notebook of your own joins them with an entry [[notebook]] in notebooks/collection.toml"
+    assert joins in told("run", "99_mine", code=1)
+
+
+def test_the_version_is_told_without_what_the_command_needs(fresh):
+    code = "import sys\n\nsys.modules['click'] = sys.modules['msgspec'] = None\nsys.argv = ['tapelab', '--version']\n"
+    assert fresh(f"{code}from tapelab.__main__ import main\n\nmain()\n").startswith("tapelab, version 0.")

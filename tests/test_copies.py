@@ -1,8 +1,8 @@
 """The learner's copies: what they are, and that nothing which a learner has written is ever lost."""
 
-import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -236,24 +236,6 @@ def test_the_command_opens_copies_unless_an_author_asks(
     )
 
 
-def test_the_list_of_files_is_wide_until_the_user_changes_it(small, tmp_path, monkeypatch, executed):
-    monkeypatch.chdir(tmp_path)
-    CliRunner().invoke(main, ["lab"])
-    (layout,) = (tmp_path / "data" / "workspaces").iterdir()
-    sizes = json.loads(layout.read_text())["data"]["layout-restorer:data"]["relativeSizes"]
-    assert 1300 * sizes[0] > 360  # which holds the longest name on a small screen
-    layout.write_text("{}")
-    CliRunner().invoke(main, ["lab"])
-    assert layout.read_text() == "{}"
-
-
-def test_jupyterlab_starts_where_no_layout_can_be_kept(small, tmp_path, monkeypatch, executed):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").write_text("a file where the folder should be")
-    assert CliRunner().invoke(main, ["lab"]).exit_code == 0
-    assert not any("workspaces" in option for option in executed[0])
-
-
 @pytest.mark.parametrize(
     ("user", "arguments", "by_make", "lines"),
     [
@@ -353,10 +335,9 @@ def test_a_learners_copy_has_nothing_of_colab_and_keeps_what_stands_beside_it(tm
         assert not any("colab-badge" in cell.source or "@title" in cell.source for cell in nb.cells)
         assert any(cell.source.startswith("# Set-up\n") for cell in nb.cells)
     start = nbformat.read(tmp_path / f"{real.notebooks[0].name}.ipynb", as_version=4)
-    (tables,) = [cell.source for cell in start.cells if "**I. " in cell.source]
-    rows = [line for line in tables.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} == {6}
-    assert "| | Notebook | What it answers | Needs | Minutes: read + solve |" in rows
+    (tables,) = [cell.source for cell in start.cells if "I. The tape" in cell.source and cell.cell_type == "markdown"]
+    assert "| | Notebook | What it answers | Minutes: read + solve |" in tables
+    assert "Colab" not in tables
 
 
 def renamed(collection):
@@ -413,12 +394,36 @@ def test_a_folder_for_colab_is_a_new_one(small, tmp_path):
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
 
 
-@pytest.mark.thorough
-def test_the_branch_is_one_commit_made_anew(tmp_path):
-    remote = tmp_path / "remote.git"
+@pytest.fixture
+def publish(tmp_path):
+    """A function that publishes from a checkout whose notebooks run with Colab's versions, or do not."""
+    checkout, remote = tmp_path / "checkout", tmp_path / "remote.git"
+    (checkout / "ci").mkdir(parents=True)
+    shutil.copy(ROOT / "ci" / "colab.sh", checkout / "ci")
+    shutil.copytree(ROOT / "notebooks", checkout / "notebooks")
+    (checkout / ".venv").symlink_to(ROOT / ".venv")
     subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
-    for _ in range(2):
-        subprocess.run(["bash", ROOT / "ci" / "colab.sh", remote], check=True)
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["init", "--quiet"], [*identity, "commit", "--quiet", "--allow-empty", "--message", "as it is"]):
+        subprocess.run(["git", *command], cwd=checkout, check=True)
+
+    def done(status):
+        (checkout / "ci" / "versions.sh").write_text(f'[ "$*" = colab ] && exit {status}')
+        return subprocess.run(["bash", checkout / "ci" / "colab.sh", remote], check=False).returncode
+
+    return done, remote
+
+
+def test_nothing_is_published_that_does_not_run_with_colab_s_versions(publish):
+    done, remote = publish
+    assert done(status=1) == 1
+    assert subprocess.run(["git", "-C", remote, "branch"], capture_output=True, text=True).stdout == ""
+
+
+@pytest.mark.thorough
+def test_the_branch_is_one_commit_made_anew(publish):
+    done, remote = publish
+    assert done(status=0) == done(status=0) == 0
     log = subprocess.run(["git", "-C", remote, "log", "--format=%s", "colab-main"], capture_output=True, text=True)
     assert log.stdout.startswith("Notebooks without outputs, of ")
     assert log.stdout.count("\n") == 1

@@ -1,9 +1,6 @@
 """Batch Jacobians, their check for independence, and per-example gradients."""
 
-import warnings
-
 from tapelab.derivatives import (
-    CoupledExamplesError,
     batch_jacobian,
     clipped_gradient,
     jacobian,
@@ -11,7 +8,6 @@ from tapelab.derivatives import (
     per_example_norms,
     value_and_gradient,
 )
-from tapelab.derivatives.machinery import vectorized
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -76,42 +72,7 @@ def the_last_two_meet(x):
     return tf.concat([x[:-2], x[-2:-1] * (1 + 3e-2 * x[-1:]), x[-1:]], axis=0)
 
 
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-@pytest.mark.parametrize(
-    ("f", "first", "count"),
-    [(batch_norm, 0, 7), (attention_over_the_batch, 0, 7), (minus_the_mean, 0, 7), (the_last_two_meet, 6, 1)],
-)
-def test_coupled_examples_are_found_and_named(f, first, count, dtype):
-    with pytest.raises(
-        CoupledExamplesError, match=rf"example {first} .*\(coupled examples: {count} of 7\).*batch normalisation"
-    ):
-        batch_jacobian(f, compile="graph")(tf.constant(X, dtype))
-
-
 SCALES = np.array([1e4, 1.0, 1.0, 1.0, 1e4])
-
-
-@pytest.mark.thorough
-def test_coupling_in_one_small_element_is_found():
-    """Relative to the size of the whole block it is nothing; relative to its own element it is a tenth."""
-
-    def leak(x):
-        return x * SCALES + 0.1 * tf.roll(x, 1, axis=0) * [0.0, 1.0, 0.0, 0.0, 0.0]
-
-    for compile in ("auto", "graph"):
-        with pytest.raises(CoupledExamplesError, match=r"example 0 .*\(coupled examples: 7 of 7\).* by 0\.\d"):
-            batch_jacobian(leak, compile=compile)(X)
-    assert batch_jacobian(lambda x: x * SCALES)(X).shape == (7, 5, 5)
-
-
-def test_an_example_that_is_not_a_number_hides_no_coupling():
-    x = X.copy()
-    x[0, 0] = np.nan
-    blocks = batch_jacobian(lambda x: x**2, compile="graph")(x)
-    np.testing.assert_allclose(blocks[1:], np.eye(5) * 2 * x[1:, None])
-    with pytest.raises(CoupledExamplesError, match=r"example 6 "):
-        batch_jacobian(the_last_two_meet, compile="graph")(x)
 
 
 @pytest.mark.thorough(keep=1)
@@ -131,20 +92,6 @@ def test_rounding_in_a_deep_network_is_not_taken_for_coupling(depth, normalise):
 
     x = tf.constant(generator.standard_normal((32, 24)), tf.float32)
     assert batch_jacobian(f, compile="eager")(x).shape == (32, 24, 24)
-
-
-@pytest.mark.thorough
-def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
-    whole = jacobian(batch_norm)(X)
-    options = {"check_independence": False, "compile": "graph"}
-    np.testing.assert_allclose(
-        batch_jacobian(batch_norm, mode="reverse", **options)(X),
-        tf.reduce_sum(whole, 0).numpy().transpose(1, 0, 2),
-        atol=1e-10,
-    )
-    np.testing.assert_allclose(
-        batch_jacobian(batch_norm, mode="forward", **options)(X), tf.reduce_sum(whole, 2), atol=1e-10
-    )
 
 
 @pytest.mark.thorough(keep=2)
@@ -267,24 +214,6 @@ def test_filters_that_work_in_groups(no_loop_over_examples, compile):
     assert "vectorised" in each.plan(kernel, images).way
 
 
-def test_tensorflow_s_converter_is_back_afterwards():
-    from tensorflow.python.ops.parallel_for import pfor
-
-    before = pfor._pfor_converter_registry["Conv2DBackpropFilter"]
-    with vectorized.filter_gradients_by_products():
-        assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is not before
-    assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is before
-
-
-def test_without_the_private_registry_the_loop_remains(monkeypatch):
-    from tensorflow.python.ops.parallel_for import pfor
-
-    registry = pfor._pfor_converter_registry
-    monkeypatch.delattr(pfor, "_pfor_converter_registry")
-    with vectorized.filter_gradients_by_products():
-        assert registry["Conv2DBackpropFilter"].__module__ == pfor.__name__
-
-
 def test_per_example_gradients_of_an_argument():
     def loss(w, x):
         return tf.reduce_sum(tf.sin(x @ w))
@@ -302,36 +231,6 @@ def test_a_loss_for_each_output_is_not_taken_for_one_for_each_example():
 
 
 EXAMPLES = GENERATOR.standard_normal((5, 4)).astype(np.float32) + 2
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize(
-    ("layer", "options"),
-    [
-        (tf.keras.layers.Dropout(0.5, seed=1), {}),
-        (tf.keras.layers.BatchNormalization(momentum=0.5), {"check_independence": False}),
-    ],
-)
-def test_what_is_not_repeatable_is_evaluated_for_one_example_after_the_other(layer, options):
-    layer.build((None, 4))
-    w = tf.Variable(tf.ones(4))
-    start = [variable.numpy() for variable in layer.variables]
-
-    def loss(x):
-        return tf.reduce_sum(layer(x * w, training=True) * [1.0, 2.0, 3.0, 4.0] + x * w**2)
-
-    (wanted,) = by_tape.of_each_example(loss, [w], EXAMPLES)
-    left = [variable.numpy() for variable in layer.variables]
-    held = per_example_gradients(loss, wrt=w, **options)
-    for _ in range(2):
-        for variable, value in zip(layer.variables, start, strict=True):
-            variable.assign(value)
-        np.testing.assert_allclose(held(EXAMPLES), wanted, rtol=1e-5)
-        for variable, value in zip(layer.variables, left, strict=True):
-            np.testing.assert_allclose(variable, value, rtol=1e-5)
-    plan = held.plan(EXAMPLES)
-    assert plan.way == "reverse mode, examples, loop"
-    assert "one example after the other" in plan.given_up[0]
 
 
 # Whether the examples are independent.
@@ -404,19 +303,6 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
-@pytest.mark.thorough(keep=3, dear=1)
-@pytest.mark.parametrize("name", COUPLED)
-def test_coupled_examples_have_no_gradients(name):
-    f, message = COUPLED[name]
-    with pytest.raises(CoupledExamplesError, match=message) as caught:
-        per_example_gradients(f, wrt=V, compile="graph")(EXAMPLES, CLASSES)
-    assert "batch normalisation in training mode" in str(caught.value)
-    assert "group or layer normalisation" in str(caught.value)
-    alone = per_example_gradients(f, wrt=V, compile="graph", check_independence=False)
-    if message == COUNT and "position" not in name:
-        np.testing.assert_allclose(alone(EXAMPLES, CLASSES), one_by_one(f), rtol=1e-5, atol=1e-6)
-
-
 def one_by_one(f):
     return by_tape.of_each_example(f, [V], EXAMPLES, CLASSES)[0]
 
@@ -445,34 +331,6 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.thorough(keep=3, dear=1)
-@pytest.mark.parametrize("name", INDEPENDENT)
-def test_independent_examples_are_accepted(name):
-    f, proved = INDEPENDENT[name]
-    held = per_example_gradients(f, wrt=V, compile="graph")
-    np.testing.assert_allclose(held(EXAMPLES, CLASSES), one_by_one(f), atol=1e-5)
-    notes = [note for note in held.plan(EXAMPLES, CLASSES).notes if "compared with the batch's" in note]
-    assert bool(notes) != proved
-    inside = tf.function(lambda x, y: held(x, y))
-    if proved:  # no values are needed
-        np.testing.assert_allclose(inside(EXAMPLES, CLASSES), one_by_one(f), atol=1e-5)
-    else:
-        with pytest.raises(RuntimeError, match="check_independence=False inside"):
-            inside(tf.constant(EXAMPLES), tf.constant(CLASSES))
-
-
-def test_a_batch_that_becomes_coupled_is_seen_at_its_call():
-    """What the graph does not prove is compared at every call, not at the first alone."""
-
-    def loss(x):
-        return tf.cumsum(x @ V, 1)[:, -1] + tf.where(tf.reduce_sum(x) > 1000, tf.reduce_sum(x), 0.0)
-
-    held = per_example_gradients(loss, wrt=V, compile="graph")
-    assert held(EXAMPLES).shape == (5, 4, 3)
-    with pytest.raises(CoupledExamplesError, match="example 0 depends on other examples"):
-        held(1000 * EXAMPLES)
-
-
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["losses", "their mean", "a loop"])
 def test_no_example_and_one_example(name):
@@ -480,17 +338,6 @@ def test_no_example_and_one_example(name):
     assert per_example_gradients(f, wrt=V, compile="graph")(EXAMPLES[:0], CLASSES[:0]).shape == (0, 4, 3)
     one = per_example_gradients(f, wrt=V, compile="graph")(EXAMPLES[:1], CLASSES[:1])
     np.testing.assert_allclose(one, one_by_one(f)[:1], atol=1e-6)
-
-
-@pytest.mark.thorough(keep=2)
-@pytest.mark.parametrize("derivative", [per_example_gradients, per_example_norms])
-@pytest.mark.parametrize("count", [1, 5])
-def test_batch_normalisation_in_training_mode_is_refused(derivative, count):
-    before = [variable.numpy() for variable in BATCH_NORM.variables]
-    with pytest.raises(CoupledExamplesError, match=r"call it with training=False, or use group or layer normalisation"):
-        derivative(COUPLED["batch normalisation"][0], wrt=V)(EXAMPLES[:count], CLASSES[:count])
-    for variable, value in zip(BATCH_NORM.variables, before, strict=True):
-        np.testing.assert_array_equal(variable, value)
 
 
 SPATIAL, RANDOM = tf.keras.layers.SpatialDropout1D(0.5), tf.random.Generator.from_seed(1)
@@ -520,31 +367,6 @@ def test_random_numbers_of_each_example_are_accepted(name):
     assert held.plan(EXAMPLES).way == "reverse mode, examples, loop"
 
 
-def test_batch_jacobian_in_bfloat16():
-    blocks = batch_jacobian(lambda x: x**2, compile="graph")(tf.ones([3, 2], tf.bfloat16))
-    np.testing.assert_array_equal(tf.cast(blocks, tf.float32), np.tile(2 * np.eye(2), [3, 1, 1]))
-    with pytest.raises(CoupledExamplesError):
-        batch_jacobian(lambda x: x * tf.reduce_sum(x), compile="graph")(tf.ones([3, 2], tf.bfloat16))
-
-
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("compile", ["graph", "eager"])
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "tf.function"])
-def test_a_function_that_changes_the_weights_is_refused_example_by_example(compile, wrap):
-    w, steps = tf.Variable([1.0, 2.0]), tf.Variable(0.0)
-
-    def changed(x, variable):
-        variable.assign(variable * 2.0)
-        return tf.reduce_sum((x @ w[:, None]) ** 2)
-
-    x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-    with pytest.raises(ValueError, match="changes a variable of wrt"):
-        per_example_gradients(wrap(lambda x: changed(x, w)), wrt=w, compile=compile)(x)
-    w.assign([1.0, 2.0])
-    other = per_example_gradients(wrap(lambda x: changed(x, steps)), wrt=w, compile=compile, check_independence=False)
-    np.testing.assert_allclose(other(x), [[10.0, 20.0], [66.0, 88.0]])
-
-
 @pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])
 def test_a_function_that_changes_the_weights_is_refused_in_one_pass(options):
     w = tf.Variable([1.0, 2.0])
@@ -555,26 +377,3 @@ def test_a_function_that_changes_the_weights_is_refused_in_one_pass(options):
 
     with pytest.raises(ValueError, match=r"changes a variable of wrt, .* AssignVariableOp at "):
         (clipped_gradient if options else per_example_norms)(losses, wrt=w, **options)(tf.ones([2, 2]))
-
-
-@pytest.mark.thorough(keep=3)
-@pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])
-@pytest.mark.parametrize("compile", ["auto", "eager"])
-@pytest.mark.parametrize("graph", ["traced", "not traced"])
-def test_an_optimizer_in_the_function_is_refused(options, compile, graph):
-    """Its operation is no assignment, and a function that is not traced shows none: then values tell."""
-    w = tf.Variable([1.0, 2.0])
-
-    def losses(x):
-        if graph == "not traced":
-            w.assign(1.5 * w.numpy())
-        else:
-            tf.raw_ops.ResourceApplyGradientDescent(var=w.handle, alpha=0.1, delta=[1.0, 1.0])
-        return tf.reduce_sum(x * w, axis=1)
-
-    which = clipped_gradient if options else per_example_norms
-    transform = which(losses, wrt=w, compile=compile, check_independence=False, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(ValueError, match="changes a variable of wrt"):
-            transform(tf.ones([2, 2]))

@@ -3,13 +3,10 @@
 import contextlib
 import functools
 import itertools
-import math
 import warnings
 
 from tapelab.derivatives import (
-    CoupledExamplesError,
     FallbackWarning,
-    MemoryLimitError,
     clipped_gradient,
     per_example_norms,
 )
@@ -269,27 +266,6 @@ def test_other_layers_in_chunks():
     in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
 
 
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize(
-    ("f", "reason"),
-    [
-        (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 / x.shape[0], "how many examples there are is a number in it"),
-        (lambda x: tf.reduce_sum(x @ W1, 1) * tf.constant(np.arange(1.0, 6)), "for 2 examples it raises"),
-        (lambda x: tf.reduce_sum(x @ W1, 1) * tf.range(x.shape[0] + 0.0, dtype=x.dtype), "a row for each example"),
-        (lambda x: (tf.tanh if x.shape[0] == 5 else tf.sin)(tf.reduce_sum(x @ W1, 1)), "other operations"),
-        (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 / tf.cast(tf.shape(x)[0], x.dtype), "how many examples there are"),
-    ],
-)
-def test_a_function_that_counts_its_examples_is_not_taken_in_chunks(f, reason):
-    compute = clipped_gradient(f, wrt=[W1], max_norm=1.0, batch_chunk_size=2)
-    whole = clipped_gradient(f, wrt=[W1], max_norm=1.0)
-    np.testing.assert_allclose(compute(X)[1], whole(X)[1], rtol=1e-13)
-    plan = compute.plan(X)
-    assert (plan.way, plan.chunk) == (ONE_PASS, 5)
-    assert plan.given_up[0].startswith("2 examples at a time: ")
-    assert reason in plan.given_up[0]
-
-
 def deep(layers, batch=512):
     """A dense network, its plan and its graph, for as many examples as are taken in chunks."""
     weights = [variable(64, 64) for _ in range(layers)]
@@ -375,26 +351,6 @@ def test_keras_layers_normalisation_and_embeddings():
 
 
 # What has no rule.
-
-
-def test_a_variable_without_a_rule_goes_example_by_example():
-    w, odd, b = variable(6, 3), variable(3), variable(3)
-
-    def losses(x):
-        return tf.reduce_sum(tf.tanh(tf.matmul(x, w) * tf.exp(odd) + b), axis=1)
-
-    with pytest.warns(
-        FallbackWarning, match=r"wrt\[1\].*no rule: Exp at .*test_derivatives_clipping\.py:\d+"
-    ) as caught:
-        norms = per_example_norms(losses, wrt=[w, odd, b])(X)
-    assert caught[0].filename == __file__
-    wanted = np.sqrt(sum((g**2).reshape(5, -1).sum(1) for g in by_tape.of_each_example(losses, [w, odd, b], X)))
-    np.testing.assert_allclose(norms, wanted, rtol=1e-12)
-    way = "one backward pass, and 1 of 3 sources example by example, vectorised"
-    plan = check(losses, [w, odd, b], X, way=way, warned=True, batch_chunk_size=2).plan(X)
-    assert "Exp at" in plan.given_up[0]
-    with pytest.raises(MemoryLimitError, match="1 source that go"), pytest.warns(FallbackWarning):
-        per_example_norms(losses, wrt=[w, odd, b], memory_limit=10)(X)
 
 
 SCALE = variable(3, 3)
@@ -514,60 +470,6 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
 # Coupled examples.
 
 
-@pytest.mark.thorough(keep=4, dear=2)
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x: tf.reduce_sum((x - tf.reduce_mean(x, 0)) @ W1, 1),  # before the variable
-        lambda x: tf.reduce_sum(tf.nn.softmax(x @ W1 @ tf.transpose(x @ W1)) @ x, 1),
-        lambda x: tf.reduce_sum((x @ W1)[:, :5] * tf.reduce_sum(x, 1), 1),  # broadcast along the wrong axis
-        # a transposed convolution whose filter is made of the examples
-        lambda x: tf.nn.conv2d_transpose(
-            tf.ones([x.shape[0], 1, 1, 2], x.dtype), tf.reshape(x @ W1[:, :2], [-1, 1, 1, 2]), [x.shape[0], 1, 1, 1], 1
-        )[:, 0, 0, 0],
-    ],
-)
-def test_coupled_examples_are_refused(f):
-    with (
-        pytest.raises(CoupledExamplesError, match=r"example \d depends on other examples"),
-        pytest.warns(FallbackWarning),
-    ):
-        per_example_norms(f, wrt=[W1], compile="graph")(X)
-
-
-def test_batch_normalisation_in_training_is_refused_and_its_inference_is_not():
-    model = tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.BatchNormalization(), tf.keras.layers.Dense(1)])
-    variables = model.layers[1].trainable_variables
-    x = X.astype(np.float32)
-    with pytest.raises(CoupledExamplesError, match=r"because of SquaredDifference at .* sum over examples by Mean"):
-        per_example_norms(lambda x: model(x, training=True)[:, 0], wrt=variables)(x)
-    check(lambda x: model(x)[:, 0] ** 2, [v.value for v in variables], x, tolerance=1e-5)
-
-
-def test_a_function_that_divides_by_the_batch_s_size():
-    """Its losses are what is differentiated; batches of one would be other losses, and that is seen."""
-
-    def losses(x):
-        return tf.reduce_sum(tf.matmul(x, W1), 1) / x.shape[0]
-
-    np.testing.assert_allclose(
-        per_example_norms(losses, wrt=[W1])(X), np.linalg.norm(X, axis=1) * math.sqrt(7) / 5, rtol=1e-12
-    )
-    with pytest.raises(CoupledExamplesError, match="how many there are"), pytest.warns(FallbackWarning):
-        per_example_norms(lambda x: losses(x) * tf.exp(B1[0]), wrt=[W1, B1])(X)
-
-
-def test_a_state_that_an_example_leaves_to_others_is_seen():
-    state = tf.Variable(0.0, dtype=tf.float64)
-
-    def losses(x):
-        state.assign(tf.reduce_sum(x))
-        return tf.reduce_sum(tf.matmul(x, W1), 1) * state
-
-    with pytest.raises(CoupledExamplesError, match="not known"):
-        per_example_norms(losses, wrt=[W1])(X)
-
-
 def test_dropout_in_one_pass_and_not_in_part():
     generator = tf.random.Generator.from_seed(1)
 
@@ -583,11 +485,6 @@ def test_dropout_in_one_pass_and_not_in_part():
 
 
 # Errors, and what changes outside.
-
-
-def test_errors():
-    with pytest.raises(RuntimeError, match="check_independence=False"), pytest.warns(FallbackWarning):
-        tf.function(lambda x: per_example_norms(lambda x: crossed(x @ W1)[:, 0], wrt=[W1])(x))(tf.constant(X))
 
 
 def test_no_example():

@@ -1,7 +1,6 @@
 """Gauss-Newton and Fisher products, and curvature over a data set: against matrices that were built."""
 
 from tapelab.derivatives import (
-    CoupledExamplesError,
     CurvatureOperator,
     FallbackWarning,
     NotFiniteError,
@@ -335,59 +334,6 @@ def test_data_without_labels_and_nested_data():
         **GRAPH,
     )
     np.testing.assert_allclose(B @ V, A @ V, atol=ATOL)
-
-
-def test_a_loss_that_is_not_what_was_said_is_refused():
-    def total(y, z):
-        return float(z.shape[0]) * squared_error(y, z)
-
-    def made(loss, **options):
-        return CurvatureOperator(model, loss, **(GRAPH | {"wrt": W, "data": (X, VALUES)} | options))
-
-    with pytest.raises(ValueError, match=r'not the mean.*It is their sum: pass reduction="sum"'):
-        made(total)
-    made(total, reduction="sum")
-    with pytest.raises(ValueError, match=r'not the sum.*It is their mean: pass reduction="mean"'):
-        made(squared_error, reduction="sum")
-    with pytest.raises(ValueError, match=r'not the sum.*It is their mean: pass reduction="mean"'):
-        made(squared_error, reduction="sum", data=(X[:1], VALUES[:1]))
-    made(squared_error, data=(X[:1], VALUES[:1]))
-    # A perfect fit: the loss is zero, whatever it is.
-    with pytest.raises(ValueError, match="It is their sum"):
-        made(total, data=(X, model(X)))
-    penalty = CurvatureOperator(
-        model,
-        lambda y, z: squared_error(y, z) + tf.reduce_sum(W["a"] ** 2),
-        wrt=W,
-        data=(X, VALUES),
-        batch_size=3,
-        **GRAPH,
-    )
-    whole = hvp(lambda: squared_error(VALUES, model(X)) + tf.reduce_sum(W["a"] ** 2), wrt=W, packed=True, **GRAPH)(
-        vector=V
-    )
-    np.testing.assert_allclose(penalty @ V, whole, atol=ATOL)
-    with pytest.raises(ValueError, match="penalty"):
-        made(lambda y, z: total(y, z) + 1, reduction="sum")
-    with pytest.raises(ValueError, match="different weights"):
-        made(lambda y, z: tf.reduce_sum(z**2) / tf.reduce_sum(tf.exp(y)))
-    made(lambda y, z: tf.reduce_sum(z**2) / tf.reduce_sum(tf.exp(y)), check_independence=False)
-
-
-@pytest.mark.dear
-def test_examples_that_depend_on_each_other_are_refused():
-    def centred(x):
-        z = model(x)
-        return z - tf.reduce_mean(z, axis=0)
-
-    for kind, loss in (("hessian", cross_entropy), ("ggn", cross_entropy), ("fisher", "categorical")):
-        with pytest.raises(CoupledExamplesError, match="batch normalisation in training mode"):
-            CurvatureOperator(centred, loss, wrt=W, data=(X, LABELS), kind=kind)
-    with pytest.raises(CoupledExamplesError, match="dropout"):
-        CurvatureOperator(lambda x: tf.nn.dropout(model(x), 0.5), cross_entropy, wrt=W, data=(X, LABELS))
-    A = CurvatureOperator(centred, cross_entropy, wrt=W, data=dataset(LABELS, 4), kind="ggn", check_independence=False)
-    parts = [built(cross_entropy, LABELS[rows], X[rows], centred) for rows in (slice(0, 4), slice(4, 7))]
-    np.testing.assert_allclose(A @ V, (4 * parts[0] + 3 * parts[1]) / 7 @ V.numpy(), atol=ATOL)
 
 
 def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, monkeypatch):

@@ -11,7 +11,6 @@ from tapelab.derivatives import (
     costs,
     hessian,
 )
-from tapelab.derivatives.hessians import factoring
 from tapelab.graphs.program import function_body
 from tapelab.optimize import newton
 from tapelab.runtime import tf
@@ -221,33 +220,6 @@ def relative(found, wanted):
     return np.abs(found - wanted).max() / np.abs(wanted).max()
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("name", BY_FACTORS)
-def test_the_same_as_by_a_pass_for_each_weight(name, monkeypatch):
-    f, sources, x, way = BY_FACTORS[name]
-    monkeypatch.setattr(factoring, "_work_saved", lambda *args: 1.0)  # these are small
-    matrix = hessian(f, wrt=sources, compile="graph", packed=True)
-    found = matrix(x).numpy()
-    plan = matrix.plan(x)
-    assert plan.way.startswith("by per-example factors: "), plan
-    assert way in plan.way
-    assert not plan.given_up
-    wanted = by_rows(f, x, wrt=sources, monkeypatch=monkeypatch)
-    assert np.abs(wanted).max() > 1e-3
-    assert relative(found, wanted) < 1e-12
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("name", BY_ROWS)
-def test_what_is_not_proved_goes_by_rows(name):
-    f, sources, x, reason = BY_ROWS[name]
-    plan = hessian(f, wrt=sources or [variable_of_one], compile="graph", packed=True).plan(x)
-    (why,) = plan.given_up
-    assert why.startswith("by per-example factors: ")
-    assert reason in why
-    assert plan.way == "symmetric blocks, rows, vectorised"
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["a root of the mean", "a straight-through gradient, disordered"])
 def test_rows_are_what_they_were(name, monkeypatch):
@@ -334,21 +306,6 @@ def test_refusals_and_what_newton_takes():
     assert report.value < squares(forward(X, SHORT)).numpy() / 2
 
 
-@pytest.mark.thorough
-def test_random_numbers_go_by_rows():
-    f = through(dropout, training=True)
-    plan = hessian(f, wrt=SHORT, compile="graph").plan(X)
-    assert plan.way == "symmetric blocks, rows, vectorised"
-    assert "draws random numbers" in plan.given_up[0]
-
-
-def test_no_example():
-    """An empty batch has the Hessian that it has by rows: of a sum it is zero."""
-    matrix = hessian(lambda x: tf.reduce_sum(forward(x, SHORT) ** 2), wrt=SHORT, compile="eager", packed=True)
-    np.testing.assert_array_equal(matrix(X[:0]), np.zeros((51, 51)))
-    assert matrix.plan(X[:0]).given_up == ("by per-example factors: there is no example",)
-
-
 hidden = tf.function(lambda x: tf.tanh(x @ SHORT[0] + SHORT[1]))
 IN_FUNCTIONS = {
     "the loss": tf.function(lambda x: squares(forward(x, SHORT))),
@@ -365,24 +322,3 @@ def test_functions_of_tensorflow_take_the_same_way_as_plain_ones(name):
     assert found.plan(X).way == plain.plan(X).way
     assert found.plan(X).way.startswith("by per-example factors: ")
     assert relative(found(X).numpy(), plain(X).numpy()) < 1e-12
-
-
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize(
-    "f",
-    [
-        tf.function(lambda: squares(straight_through(X @ SMALL))),
-        tf.function(lambda: squares(tf.tanh(X @ SMALL)), jit_compile=True),
-        tf.function(lambda: tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y * (X @ SMALL)), (0, Y))[1][0, 0]),
-    ],
-)
-def test_functions_that_cannot_be_opened_go_by_rows(f):
-    given_up = hessian(f, wrt=SMALL, compile="graph", packed=True).plan().given_up
-    assert any(text.startswith("by per-example factors: ") and "PartitionedCall at" in text for text in given_up)
-
-
-@pytest.mark.dear
-def test_what_has_no_rule_in_a_function_is_named_with_its_line():
-    f = tf.function(lambda x: squares(x @ tf.tanh(SHORT[0]) @ SHORT[2]))
-    (why,) = hessian(f, wrt=SHORT[:1], compile="graph").plan(X).given_up
-    assert f"Tanh at {__file__}:" in why

@@ -8,16 +8,12 @@ import threading
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 from tapelab.derivatives import (
-    CoupledExamplesError,
-    batch_jacobian,
     hessian,
     hvp,
     jacobian,
     jvp,
     laplacian,
     per_example_gradients,
-    private,
-    taylor,
     value_and_gradient,
     vjp,
 )
@@ -333,7 +329,6 @@ TWICE = {
     "hvp": (lambda f, o: hvp(f, argnums=1, **o)(POINT, POINT, vector=POINT), [18.0]),
     "hessian": (lambda f, o: hessian(f, argnums=(0, 1), **o)(POINT, POINT), [0.0, 6.0, 6.0, 6.0]),
     "laplacian": (lambda f, o: laplacian(f, argnums=1, batched=False, **o)(POINT, POINT), [6.0]),
-    "taylor": (lambda f, o: taylor(f, 2, argnums=1, **o)(POINT, POINT, tangents=[POINT])[1], [54.0, 54.0]),
 }
 
 
@@ -562,14 +557,6 @@ def test_a_training_flag_that_is_a_tensor_is_refused():
         Layer()(X, training=tf.constant(True))
 
 
-def test_without_keras_s_state_nothing_is_taken_from_another_call(monkeypatch):
-    monkeypatch.setattr(private, "_keras_global_state", lambda: None)
-    layer = Within(None, dropout_rows())
-    x = tf.ones(64)
-    layer(x, training=False)
-    assert set(np.diag(layer(x, training=True))) == {0.0, 2.0}
-
-
 def replaced_variable():
     dense = LAYERS.Dense(1, use_bias=False)
     dense.build((None, 2))
@@ -756,48 +743,6 @@ def test_an_update_happens_once_in_a_function_that_cannot_be_traced(name, update
     assert updates(name, update, untraceable=True) == [1.0, 1.0]
 
 
-@pytest.mark.thorough(keep=4)
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("options", [{"untraceable": True}, {"compile": "eager"}], ids=["untraceable", "eager"])
-def test_what_nested_tapes_would_update_more_than_once_is_refused(name, options):
-    with pytest.raises(Exception, match=r"changes variables|would be changed twice"):
-        updates(name, beside, **options)
-    assert float(COUNT) == 0.0
-
-
-def test_operators_whose_examples_are_compared_are_refused_if_that_is_an_update_more():
-    def f(x):
-        COUNT.assign_add(1.0)
-        return tf.linalg.diag_part(x @ tf.transpose(x))  # examples are independent, and no rule tells
-
-    with pytest.raises(CoupledExamplesError, match=r"changed twice in a call(.|\n)*check_independence=False"):
-        laplacian(f)(X)
-    held = laplacian(f, check_independence=False)
-    COUNT.assign(0.0)
-    np.testing.assert_allclose(held(X), [4.0, 4.0, 4.0])
-    assert float(COUNT) == 1.0
-
-
-@pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("options", [{"compile": compile} for compile in ("auto", "graph", "eager")])
-@pytest.mark.parametrize("more", [{}, {"return_value": True}])
-def test_what_is_refused_for_coupled_examples_has_changed_nothing(options, more):
-    layer = LAYERS.BatchNormalization(momentum=0.5)
-    layer.build(X.shape)
-    held = batch_jacobian(lambda x, scale: layer(scale * x, training=True) * scale + x, **options, **more)
-    for _ in range(2):
-        with pytest.raises(CoupledExamplesError, match="example 0 depends on other examples"):
-            held(X, tf.constant(1.0))
-        np.testing.assert_array_equal(layer.moving_mean, [0.0, 0.0])
-        held(X, tf.constant(0.0))  # compiles, and refuses a later call
-    held = batch_jacobian(lambda x: beside(tf.linalg.diag_part(x @ tf.transpose(x))), **options, **more)  # not proved
-    COUNT.assign(0.0)
-    for calls in (1.0, 2.0):
-        held(X)
-        assert float(COUNT) == calls
-
-
 @pytest.mark.dear(keep=1)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", ["per_example_norms", "clipped_gradient"])
@@ -846,12 +791,3 @@ def test_layers_in_training_move_their_statistics_once():
         plain(X, training=True)
         np.testing.assert_allclose(norm.moving_mean, plain.moving_mean, rtol=1e-6)
         np.testing.assert_allclose(norm.moving_variance, plain.moving_variance, rtol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-def test_operators_do_not_mix_the_draws_of_a_function_that_cannot_be_traced():
-    def f(x):
-        return tf.reduce_sum(x**2, 1) * tf.random.normal([]) + 0.0 * float(x.numpy().sum())
-
-    with pytest.raises(Exception, match=r"draws random numbers|would be changed twice"):
-        laplacian(f)(X)

@@ -3,14 +3,12 @@
 import threading
 
 from tapelab.derivatives import (
-    FallbackWarning,
     batch_jacobian,
     hessian,
     hvp,
     jacobian,
     jvp,
     per_example_gradients,
-    private,
     value_and_gradient,
     vjp,
 )
@@ -35,21 +33,6 @@ def variance(x):
     return tf.reduce_sum(tf.nn.moments(x, [1])[1] ** 2)
 
 
-@tf.function
-def traced_before(x):
-    return tf.nn.moments(x, [1], keepdims=True)[1]
-
-
-class Module(tf.Module):
-    @tf.function
-    def __call__(self, x):
-        return traced_before(x) ** 2
-
-
-module = Module()
-module(tf.constant(X))
-
-
 def images(x):
     return tf.reshape(x, [3, 2, 1, 2])
 
@@ -61,7 +44,6 @@ FUNCTIONS = {
     "GroupNormalization": lambda x: tf.reduce_sum(group_norm(x) ** 2 * WEIGHTS),
     "BatchNormalization": lambda x: tf.reduce_sum(batch_norm(x, training=True) ** 3 * WEIGHTS),
     "in 4-D": lambda x: tf.reduce_sum(images_norm(images(x), training=True) ** 3 * images(WEIGHTS)),
-    "a function traced before": lambda x: tf.reduce_sum(module(x)),
 }
 
 
@@ -158,24 +140,24 @@ def test_the_learners_own_stop_stays():
         return tf.reduce_sum(tf.math.squared_difference(x, tf.stop_gradient(tf.reduce_mean(x))))
 
     np.testing.assert_allclose(hessian(f, compile="graph")(X[0]), 2 * np.eye(4), atol=1e-12)
-    np.testing.assert_allclose(hessian(tf.function(f), compile="graph")(X[0]), 2 * np.eye(4), atol=1e-12)
 
 
 @pytest.mark.dear
-def test_what_cannot_be_traced_anew_is_refused(tmp_path):
+def test_what_was_traced_before_is_refused(tmp_path):
     saved = tf.Module()
     saved.f = tf.function(variance, input_signature=[tf.TensorSpec([3, 4], tf.float64)])
     tf.saved_model.save(saved, tmp_path)
     loaded = tf.saved_model.load(tmp_path)
     x = tf.constant(X)
     concrete = tf.function(variance).get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
-    for f, compile in ((loaded.f, "graph"), (lambda x: 2 * concrete(x), "eager")):
-        with pytest.raises(ValueError, match=r"normalisation layer.*cannot be traced anew.*Python function"):
+    traced = tf.function(variance)
+    traced(x)
+    for f, compile in ((loaded.f, "graph"), (lambda x: 2 * concrete(x), "eager"), (traced, "auto")):
+        with pytest.raises(ValueError, match=r"normalisation layer.*Python function"):
             hessian(f, compile=compile)(x)
-        with pytest.warns(FallbackWarning, match="a derivative of it would not be"):
-            found = value_and_gradient(f, compile="graph")(x)[1]
-        np.testing.assert_allclose(found, gradient(f)(x), rtol=1e-9)
-    assert relative(hessian(saved.f)(x), differences(variance)) < 1e-6  # it still has its Python function
+        np.testing.assert_allclose(value_and_gradient(f, compile="graph")(x)[1], gradient(f)(x), rtol=1e-9)
+    assert relative(hessian(traced.python_function)(x), differences(variance)) < 1e-6
+    assert relative(hessian(tf.function(variance))(x), differences(variance)) < 1e-6  # is traced there first
 
 
 def test_other_threads_and_later_calls_see_tensorflows_own():
@@ -198,14 +180,6 @@ def test_other_threads_and_later_calls_see_tensorflows_own():
     assert seen[:2] == [True, False]
     assert nn_impl.moments is before
     assert stops()
-
-
-def test_without_the_private_module_the_public_name_is_replaced(monkeypatch):
-    from tensorflow.python.ops import nn_impl
-
-    monkeypatch.setattr(private, "modules_with_moments", lambda: [tf.nn])
-    monkeypatch.setattr(nn_impl, "moments", None)
-    assert relative(hessian(variance, compile="graph")(X), differences(reduced)) < 1e-6
 
 
 def reduced(x):

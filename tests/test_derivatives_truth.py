@@ -277,29 +277,6 @@ def test_threads_that_share_a_held_derivative():
     assert float(held(1.0)[1]) == factor[0] == 2.0
 
 
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.OutsideWarning")  # the iterator, and globals()
-def test_what_changes_while_the_function_is_traced_is_traced_again():
-    """Another thread binds a global anew between the function's reading of it and the end of the trace."""
-    bindings = iter([2.0, 3.0])
-
-    def f(x):
-        y = FACTOR * x
-        if (value := next(bindings, None)) is not None:
-            in_another_thread(lambda: rebind("FACTOR", value))
-        return y
-
-    before = FACTOR
-    try:
-        held = value_and_gradient(f, **GRAPH)
-        for _ in range(2):
-            assert float(held(1.0)[1]) == FACTOR == 3.0
-        endless = value_and_gradient(lambda x: rebind("FACTOR", FACTOR + 1) or FACTOR * x, **GRAPH)
-        with pytest.raises(RuntimeError, match=r"the global 'FACTOR' was replaced while the function was traced"):
-            endless(1.0)
-    finally:
-        rebind("FACTOR", before)
-
-
 # Graphs.
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import tapelab
-from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, private, value_and_gradient
+from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, value_and_gradient
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -238,16 +238,3 @@ def test_a_loop_within_nested_tapes():
     np.testing.assert_allclose(tape.gradient(total, X), 2 * slope * (slope - 2 * t**2), atol=1e-12)
     assert plan.compiled == "eager"
     assert rows.plan(X).compiled == "graph"
-
-
-def test_without_the_private_symbols_no_tape_is_seen(monkeypatch):
-    from tensorflow.python.eager import record
-
-    with open_tapes(1, X):
-        assert private.derivatives_wanted([X]) == 1
-        with open_tapes(1, X):
-            assert private.derivatives_wanted([X]) == 2
-    assert private.derivatives_wanted([X]) == 0
-    monkeypatch.delattr(record, "could_possibly_record")
-    with open_tapes(1, X):
-        assert private.derivatives_wanted([X]) == 0

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 import tomllib
-import types
 from pathlib import Path
 
 from tapelab.exercises import (
@@ -25,7 +24,6 @@ from tapelab.exercises import (
     sheets,
 )
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
-from tapelab.exercises.sheets import when_the_gradient_is_none, when_the_gradient_is_wrong
 from tapelab.process import session
 
 import matplotlib.pyplot as plt
@@ -103,40 +101,6 @@ def test_a_wrong_matrix_is_drawn_beside_the_right_one_with_its_wrong_entries_cro
     assert crosses == [(0, 2), (1, 4)]
 
 
-@pytest.mark.dear
-def test_a_jacobian_of_three_axes_is_drawn_with_a_row_for_each_entry_of_its_target():
-    expected = np.arange(24.0).reshape(2, 3, 4)
-    wrong = expected.copy()
-    wrong[1, 2, 3] = 0.0
-    found = compare.difference(wrong, expected, axes=("row", "column", "input"))
-    figure = found.picture()
-    assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == ("row, column", "input")
-    (yours, _), crosses = drawn(figure)
-    assert yours.shape == (6, 4)
-    assert crosses == [(5, 3)]
-
-
-def test_a_matrix_of_another_shape_is_drawn_beside_the_right_one():
-    (yours, right), crosses = drawn(compare.difference(JACOBIAN.T, JACOBIAN).picture())
-    assert (yours.shape, right.shape) == (JACOBIAN.T.shape, JACOBIAN.shape)
-    assert crosses == []
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [(JACOBIAN.sum(0), JACOBIAN), (np.zeros((3, 0)), JACOBIAN), (np.zeros(4), np.ones(4))],
-)
-def test_what_is_no_matrix_is_not_drawn(answer, expected):
-    assert compare.difference(answer, expected).picture is None
-
-
-def test_tensors_in_another_order_are_said_to_be_right():
-    one, other = tf.constant([1.0, 2.0]), tf.constant([[3.0, 4.0]])
-    assert code_of((other, one), (one, other)) == "value_order"
-    assert code_of((other, other), (one, other)) == "shape"
-    assert code_of((2.0, 1.5), (1.5, 2.0)) == "values", "a guess at numbers is not told that much"
-
-
 def cube_gradient(x, upstream):
     return 3.0 * x**2 * upstream
 
@@ -182,11 +146,6 @@ def test_right_on_the_example_only_is_said():
     assert "Right on the example" in result.text
 
 
-def test_a_message_shows_no_tensors_entries():
-    raised = TypeError(f"cannot use {tf.constant([[1.0], [2.0]])!r} here")
-    assert feedback.of_error(raised).text.count("TypeError: cannot use a tensor of shape (2, 1) here\n")
-
-
 def test_a_message_of_keras_says_what_happened_and_not_only_where():
     raised = ValueError(
         "Exception encountered when calling Dense.call().\n\n\x1b[1mRank 2 is expected.\x1b[0m\n\nArguments:"
@@ -230,20 +189,6 @@ def test_a_derivative_that_is_none_is_explained_by_the_tape(method):
     assert "x is a plain tensor that the tape was not told to watch" in result.text
     assert "`y = x * x`" in result.text
     assert tf.GradientTape.__name__ == "GradientTape", "TensorFlow's own tape is back in its place"
-
-
-def test_what_the_check_asks_about_is_called_the_source():
-    result = when_the_gradient_is_wrong.entropy.judge(
-        lambda p: tf.constant(-np.sum(p.numpy() * np.log(np.maximum(p.numpy(), 1e-30)), axis=1))
-    )
-    assert "depends on the source left TensorFlow" in result.text, result.text
-
-
-def test_an_error_outside_the_learners_lines_is_said_to_be_one():
-    outside = when_the_gradient_is_none.memory.judge(lambda average, x: object())
-    inside = when_the_gradient_is_none.memory.judge(lambda average, x: x.no_such)
-    assert "when the result was used" in outside.text
-    assert "when the result was used" not in inside.text
 
 
 def test_an_error_that_a_none_leads_to_is_explained_by_the_tape():
@@ -292,36 +237,6 @@ def test_an_error_after_right_answers_comes_with_the_input():
     assert "Before that it was right. It raised when tried on [1., 1., 1., 1., 1.] and [0]." in result.text
     never_right = shapes.judge(lambda x, axes: tf.reduce_sum(x, axis=7))
     assert "Before" not in never_right.text
-
-
-def test_a_factor_is_named_only_where_it_holds_on_every_input():
-    def inputs(random, dtype):
-        return [(tf.constant(values, dtype),) for values in ([1.0, 1.0], [1.0, 2.0])]
-
-    square = Function(reference=lambda x: x**2, inputs=inputs)
-    assert square.judge(lambda x: 7.0 * x**2).code == "factor"
-    result = square.judge(lambda x: 7.0 * x)
-    assert result.code == "values"
-    assert "[1., 2.]" in result.text
-
-
-def test_plain_arguments_are_shown_as_they_are_written():
-    both = Function(reference=lambda sizes, batch: 6, inputs=lambda random, dtype: [([784, 10], 128)])
-    assert "(Tried on [784, 10] and 128.)" in both.judge(lambda sizes, batch: 5).text
-
-
-def test_an_error_shows_no_line_that_autograph_wrote():
-    def traced(x):
-        return tf.map_fn(lambda one: tf.reshape(one, (7,)), x)
-
-    def converted(x):
-        return tf.function(lambda: tf.reshape(x, (7,)))()
-
-    for answer in (traced, converted):
-        text = GRADIENT.judge(answer).text
-        assert "tf.reshape(" in text
-        assert "__autograph_generated_file" not in text
-        assert "ValueError: ValueError" not in text
 
 
 def test_a_value_knows_its_mistakes_and_its_options():
@@ -531,12 +446,6 @@ def test_a_repair_is_a_diagnosis_and_then_a_function(text, wanted):
     assert [result.verdict, result.code] == wanted[:2], result
 
 
-def test_a_repairs_wrong_answers_are_those_of_both_parts():
-    assert [code for code, _ in NORM.tried()] == ["no value", "unchanged", "squared"]
-    for code, answer in NORM.tried():
-        assert NORM.judge(answer).code == code
-
-
 HEALTHY = dataclasses.replace(
     NORM,
     healthy=True,
@@ -552,10 +461,6 @@ def test_a_program_in_which_nothing_is_wrong_is_to_be_left_alone(text, wanted):
     assert [result.verdict, result.code] == wanted[:2], result
     if answer[0] == "nothing" and result.verdict == WRONG:
         assert result.text.startswith("The diagnosis is right, and so was the program. The change: "), result.text
-
-
-def test_what_is_to_be_left_alone_has_no_wrong_answer_unchanged():
-    assert [code for code, _ in HEALTHY.tried()] == ["no slope", "squared"]
 
 
 def test_a_starter_gives_a_repair_its_broken_function():
@@ -608,43 +513,6 @@ def test_a_prediction_shows_the_result_beside_the_guess_and_answers_the_guess(to
     one.guess(3.02)
     one.reveal(tf.constant(3.0))
     assert told[-1].endswith("right."), "within one per cent"
-
-
-def test_several_numbers_are_a_list(told):
-    one = Prediction("99.p", remarks=(([8, 12], "Tempting."),))
-    said = []
-    for guess in ((8, 12), ([8, 12],)):
-        one.guess(*guess)
-        one.reveal([8, 13])
-        said.append(told[-2:])
-        one.reveal([8.0, 12.0])
-        assert told[-1].endswith("Your guess was right.")
-    assert said[0] == said[1]
-    assert said[0][1].endswith("Tempting.")
-    one.guess(8, ...)
-    assert "No guess yet" in told[-1]
-    choice = Prediction("99.q", options=("v", "t"))
-    choice.guess("v", "t")
-    assert 'Choose one of "v", "t".' in told[-1]
-
-
-def test_a_long_result_is_described_and_not_listed(told):
-    one = Prediction("99.p")
-    one.guess([8, 12])
-    one.reveal([tf.ones(201), tf.constant(12.0)])  # as where a later cell has given the name to something else
-    assert "`[a tensor of shape (201,) and dtype float32, 12]`" in told[-1]
-    one.reveal(tf.ones(201))
-    assert "**Result:** a tensor of shape (201,) and dtype float32" in told[-1]
-
-
-def test_a_guess_of_a_size_is_told_how_a_shape_is_written(told):
-    one = Prediction("99.p", remarks=((3, "Three."),))
-    one.guess(201)
-    one.reveal(tf.TensorShape([201]))
-    assert told[-1].endswith("The number is right. A shape is a tuple, also with one axis: `(201,)`.")
-    one.guess(201)
-    one.reveal(tf.TensorShape([202]))
-    assert "number is right" not in told[-1]
 
 
 def test_without_a_guess_the_result_alone_is_shown(told):
@@ -722,12 +590,6 @@ def test_what_was_solved_under_a_former_name_stays_solved(learner):
     assert set(json.loads(learner.read_text())["solved"]) == both | {"sheet.two"}
 
 
-def test_a_former_name_leads_to_an_exercise_and_is_none():
-    known = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
-    assert set(progress.FORMERLY.values()) <= known
-    assert not set(progress.FORMERLY) & known
-
-
 @pytest.mark.dear
 def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
     moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")}
@@ -746,12 +608,6 @@ def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
             now, _, called = place.partition(".")
             assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
             assert hasattr(getattr(sheets, now), called)
-
-
-def test_a_copy_of_the_one_clinic_is_told_where_its_cases_are():
-    with pytest.raises(ImportError, match="two notebooks now, with the sheets `first_aid` and `hard_cases`"):
-        exec("from tapelab.exercises.sheets import clinic")
-    assert not hasattr(sheets, "no_such_sheet")
 
 
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):
@@ -776,17 +632,6 @@ def test_the_file_is_in_the_users_own_data_folder(monkeypatch):
     assert progress.path().is_absolute()
 
 
-@pytest.mark.parametrize(("allowed", "expected"), [(True, True), (False, False)])
-def test_attended_is_what_the_front_end_says(monkeypatch, allowed, expected):
-    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(_allow_stdin=allowed))
-    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: shell)
-    assert session.attended() is expected
-
-
-def test_a_python_process_is_not_attended():
-    assert not session.attended()
-
-
 def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     shown = []
     monkeypatch.setattr(sheets, "display", lambda one: shown.append(one.data))
@@ -801,14 +646,3 @@ def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     assert f"✓\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 1 of" in shown[-1]
     assert shown[-1].endswith("no longer in the collection: recording_control.no_longer_there.")
-
-
-@pytest.mark.thorough
-def test_importing_the_sheets_runs_no_operation(fresh):
-    """A sheet is imported before the notebook sets its seed and its device up."""
-    program = (
-        "from tapelab.exercises import sheets; sheets.sheets()\n"
-        "from tensorflow.python.eager import context\n"
-        "print(context.context()._context_handle)"
-    )
-    assert fresh(program) == "None\n"

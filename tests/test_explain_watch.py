@@ -378,7 +378,7 @@ def test_what_is_not_possible_is_refused():
 
 @pytest.mark.dear
 def test_a_look_adds_a_sum_and_a_reading_for_each_weight_and_keeps_weights_and_batch_without_a_copy():
-    """What `Watch` costs, in operations: the times of `ci/bench_explain.py` differ between machines."""
+    """What `Watch` costs, in operations: times differ between machines."""
     model = relu()
     own = operations(tf.function(model.train_step), DATASET.element_spec)
     step, drawn = WatchedStep(model), iter(DATASET)

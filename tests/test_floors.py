@@ -93,13 +93,3 @@ def test_a_room_imports_only_rooms_below_it(name):
 
 def test_nothing_imports_in_a_circle():
     graphlib.TopologicalSorter(imports()).prepare()
-
-
-def test_imports_for_types_and_within_functions_are_seen():
-    tree = ast.parse(
-        "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from tapelab.a import b, C\n"
-        "def f():\n    import tapelab.d\n    from tapelab import e\n"
-    )
-    known = {"tapelab", "tapelab.a", "tapelab.a.b", "tapelab.d", "tapelab.e"}
-    assert imported(tree, known) == {"tapelab.a", "tapelab.a.b", "tapelab.d", "tapelab.e"}

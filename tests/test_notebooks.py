@@ -17,7 +17,7 @@ CATALOGUE = catalogue.load(FOLDER)
 # Words that call a thing effortless. To the reader for whom it is not, they say something else.
 DISMISSIVE = re.compile(r"\b(simply|just|easy|easily|obviously|obvious|of course|trivial|trivially)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:home|root|Users|tmp|var|usr|opt|work|private|content)/[\w.-]+")
-ALLOWED_TAGS = times.FOLDED | times.GENERATED | {"cover", "hide-input", "nbval-ignore-output", "raises-exception"}
+ALLOWED_TAGS = times.FOLDED | times.GENERATED | {"nbval-ignore-output", "raises-exception"}
 # What a reader sees of a folded cell.
 TITLES = {
     "setup": "# @title Set-up",

@@ -10,7 +10,6 @@ import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
-from scipy import sparse
 
 matplotlib.use("Agg")
 
@@ -90,22 +89,6 @@ def test_a_spectrum_is_sorted_and_counted():
     drawn = {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in ax.lines[1:]}
     assert drawn["negative: 1"] == ([0], [-1.0])
     assert drawn["positive: 2"] == ([3, 4], [2.0, 3.0])
-
-
-def test_a_sparse_pattern_is_drawn_in_the_colours_of_its_columns_or_rows():
-    pattern = np.array([[1, 0, 1], [0, 2, 0]])
-    by_columns = plots.sparsity(pattern, colours=[0, 1, 1], title="P")
-    image = by_columns.get_images()[0].get_array()
-    assert image.shape == (2, 3, 3)
-    np.testing.assert_array_equal(image[0, 1], [1, 1, 1])
-    np.testing.assert_array_equal(image[0, 2], image[1, 1])
-    assert (image[0, 0] != image[0, 2]).any()
-    assert by_columns.get_title() == "P\n3 entries, 2 colours of columns"
-    by_rows = plots.sparsity(sparse.csr_array(pattern), colours=[0, -1], by="rows", title="P")
-    image = by_rows.get_images()[0].get_array()
-    np.testing.assert_array_equal(image[0, 0], image[0, 2])
-    np.testing.assert_array_equal(image[1, 1], [0.5, 0.5, 0.5])
-    assert by_rows.get_title() == "P\n3 entries, 1 colour of rows"
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from tapelab import process
 from tapelab.derivatives import hessian
-from tapelab.derivatives.wrong.cure import Cure
 from tapelab.exercises import deadline
 from tapelab.process import leases, stderr, symbols
 
 import pytest
 import tensorflow as tf
 from process_texts import read_text
+from tapelab.derivatives.wrong.cure import Cure
 
 LOGGER = logging.getLogger("tensorflow")
 

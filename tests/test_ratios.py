@@ -22,13 +22,6 @@ def test_a_table_is_read():
     ]
 
 
-def test_a_page_without_the_table_or_with_a_strange_peer_is_refused():
-    with pytest.raises(ValueError, match="no table that begins with"):
-        ratios.rows("| work | something else |\n|---|---|\n| a | b |\n")
-    with pytest.raises(ValueError, match="'MLX'"):
-        ratios.rows(TABLE.replace("JAX", "MLX"))
-
-
 def places(picture):
     """Where the points of a picture stand, left to right: from their titles."""
     found = re.findall(r'translate\(([\d.]+) [\d.]+\)"[^>]*><title>(.*?)</title>', picture)
@@ -52,7 +45,7 @@ def test_faster_is_to_the_right_and_a_loss_has_a_mark_like_a_win():
 def test_every_figure_of_the_page_is_in_its_picture():
     works = ratios.rows(PAGE)
     picture = ratios.figure(works)
-    assert len(works) > 20
+    assert len(works) > 15
     for row in works:
         for peer, ratio in row.ratios.items():
             point = f"{peer}, {row.work}: {ratio:g}".replace("'", "&#39;")

@@ -1,7 +1,6 @@
-"""What is refused is data: `refused.toml` holds programs, the kind of the error and words of its message."""
+"""What is refused is data: `refused.toml` holds programs, the kind of the error and a word of its message."""
 
 import functools
-import re
 import tomllib
 from pathlib import Path
 
@@ -23,13 +22,11 @@ def names_of(table):
     return names
 
 
-@pytest.mark.dear(keep=100)
+@pytest.mark.dear(keep=60)
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[row["program"].strip().splitlines()[-1] for _, row in ROWS])
 def test_what_is_refused_is_told(table, row):
-    ((error, told),) = [(key, told) for key, told in row.items() if key != "program"]
-    with pytest.raises(Exception) as raised:  # noqa: PT011 (its kind and words are looked at below)
+    ((error, word),) = [(key, told) for key, told in row.items() if key != "program"]
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (its kind and a word are looked at below)
         exec(row["program"], dict(names_of(table)))
     assert error in [kind.__name__ for kind in raised.type.__mro__], raised.value
-    for words in [told] if isinstance(told, str) else told:
-        wanted = ".*".join(re.escape(part) for part in words.split("…"))
-        assert re.search(wanted, str(raised.value), re.DOTALL), raised.value
+    assert word in str(raised.value)

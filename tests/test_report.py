@@ -100,11 +100,6 @@ def test_the_page_shows_the_failing_cell_and_links_to_the_executed_notebook(plac
     assert not re.search(r'(src|href)="(?!data:|00_|#failure-)', page)
 
 
-def test_an_environment_that_says_little_makes_a_page_too(place):
-    page = report.page(batch(record(), environment={"kernel": "other", "problem": "OSError"}), place)
-    assert page.rstrip().endswith("</html>")
-
-
 def test_thumbnails_are_small_and_what_is_no_picture_is_left_out(place):
     place.write("00_one.ipynb", notebook(png(900, 600), base64.b64encode(b"no picture").decode(), "%%%"))
     (sources,) = [re.findall(r'<img src="data:image/png;base64,([^"]+)" alt=', report.page(batch(record()), place))]
@@ -169,14 +164,6 @@ def test_the_page_is_written_anew_from_what_is_true_of_what_is_there(place):
     assert place.read("report.json") == before
 
 
-@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"cells": 7}', b'{"cells": [{"outputs": [{"data": 1}]}]}', b"\xff"])
-def test_a_notebook_that_is_none_makes_no_picture(place, damage):
-    place.write("00_one.ipynb", damage)
-    page = report.page(batch(record(digest=records.digest(damage))), place)
-    assert "<img" not in page
-    assert page.rstrip().endswith("</html>")
-
-
 def shown(data, place):
     written = io.StringIO()
     report.show(Console(file=written, width=140), data, place)
@@ -193,24 +180,6 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
     assert "00_one__seed=3" not in many
     assert "1 did not succeed" in many
     assert f"{report.MOST_ROWS} of {report.MOST_ROWS + 1} runs succeeded in 10 s. " in many
-
-
-def test_names_in_the_table_are_whole_in_a_narrow_terminal(place):
-    written = io.StringIO()
-    names = [f"13_hessians_and_newton__seed={n}" for n in range(2)]
-    runs = [interrupted(name, seconds=0.0) for name in names]
-    report.show(Console(file=written, width=45), batch(*runs), place)
-    lines = [[part.strip() for part in line.split("│")] for line in written.getvalue().splitlines() if "│" in line]
-    assert "".join(line[1] for line in lines) == "".join(names)
-    assert [line[4] for line in lines if line[4]] == ["not started"] * 2
-
-
-def test_a_page_that_could_not_be_written_is_not_said_to_be_there(place):
-    written = io.StringIO()
-    report.show(Console(file=written, width=140), batch(record()), place, written=False)
-    assert "report.html" not in written.getvalue()
-    assert f"Executed copies: {place}" in written.getvalue()
-    assert f"Executed copies and report: {place}/report.html" in shown(batch(record()), place)
 
 
 def test_markup_in_a_message_is_shown_and_not_obeyed(place):

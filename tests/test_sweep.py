@@ -78,10 +78,6 @@ def test_ranges_include_both_ends_and_mix_with_values(collection):
     assert [run.parameters["seed"] for run in planned if run.notebook == "01_two"] == [-2, -1, 0, 1, 5]
 
 
-def test_dots_in_a_text_are_a_text(collection):
-    assert runs(collection, (), [("name", "0..3")])[0].parameters == {"name": "0..3"}
-
-
 @pytest.mark.parametrize(
     ("given", "sweeps", "message"),
     [
@@ -205,13 +201,6 @@ def test_values_must_have_one_place_to_go(collection, kinds):
         runs(collection)
 
 
-def test_a_notebook_in_another_encoding_is_named(collection):
-    path = collection.folder / "00_one.ipynb"
-    path.write_bytes(path.read_bytes().replace(b"'x'", b"'\xe9'"))
-    with pytest.raises(catalogue.NotebookError, match=r"00_one\.ipynb is not a notebook: 'utf-8' codec"):
-        runs(collection)
-
-
 def test_a_long_name_and_many_parameters_make_a_file_name_that_fits(tmp_path, make_collection):
     name = "00_" + "漢" * 32
     collection = make_collection(tmp_path / "n", {name: ["\n".join(f"parameter_{n} = ''" for n in range(30))]})
@@ -227,18 +216,6 @@ def test_a_hostile_value_makes_a_harmless_name(collection, value):
     assert ".." not in one.name
     assert len(one.name) < 200
     assert two.name == "01_two"
-
-
-def test_different_values_have_different_names(collection):
-    values = [*HOSTILE, *(value.upper() for value in HOSTILE if value.upper() != value), "x" * 5001, "a_b_c", "a,b=C"]
-    names = [runs(collection, [("name", value)])[0].name for value in values]
-    # Also where capitals do not count in file names.
-    assert len({name.casefold() for name in names}) == len(set(values))
-
-
-def test_a_name_is_readable_where_it_can_be(collection):
-    name = runs(collection, [("name", "MNIST, small")])[0].name
-    assert re.fullmatch(r"00_one__name=mnist__small~[0-9a-f]{10}", name)
 
 
 def test_one_value_with_separators_is_not_two_values(tmp_path, make_collection):

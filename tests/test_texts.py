@@ -37,17 +37,6 @@ def test_the_home_folder_is_replaced_where_it_is_a_whole_path(home, text, expect
     assert texts.without_home(text) == expected
 
 
-@pytest.mark.parametrize("path", ["/", "", "~"])
-def test_without_a_home_folder_nothing_is_replaced(home, path):
-    home(path)
-    assert texts.without_home("/ /x ~ ~/x") == "/ /x ~ ~/x"
-
-
-def test_a_home_folder_with_signs_of_patterns_is_a_text(home):
-    home("/home/a.b (c)+")
-    assert texts.without_home("/home/a.b (c)+/x /home/aXb (c)+/x") == "~/x /home/aXb (c)+/x"
-
-
 def test_outputs_keep_their_binary_data(home):
     home("/root")
     # Where the folder stands in the base64 text, bounded as a path is.

@@ -2,7 +2,6 @@
 
 from tapelab.derivatives import (
     batch_jacobian,
-    biharmonic,
     clipped_gradient,
     fvp,
     ggnvp,
@@ -13,12 +12,7 @@ from tapelab.derivatives import (
     laplacian,
     per_example_gradients,
     per_example_norms,
-    second_order,
-    sparse_hessian,
-    sparse_jacobian,
-    taylor,
     value_and_gradient,
-    value_gradient_laplacian,
     vjp,
 )
 from tapelab.runtime import tf
@@ -56,8 +50,6 @@ TRANSFORMATIONS = {
     "hvp": (total, hvp, (X,), {"vector": X}),
     "hessian": (total, hessian, (X,)),
     "hessian, variables": (total, lambda f, **o: hessian(f, wrt=KERNEL, **o), (X,)),
-    "sparse_jacobian": (squares, sparse_jacobian, (X,)),
-    "sparse_hessian": (total, sparse_hessian, (X,)),
     "ggn": (
         outputs,
         lambda f, **o: ggnvp(f, squared_error, wrt=KERNEL, **o),
@@ -66,14 +58,9 @@ TRANSFORMATIONS = {
     ),
     "fisher": (outputs, lambda f, **o: fvp(f, "gaussian", wrt=KERNEL, **o), (X,), {"vector": KERNEL}),
 }
-# These are not computed where the function cannot be traced: nested tapes evaluate it more than once.
 OPERATORS = {
     "laplacian": (squares, laplacian, (X,)),
     "laplacian, unbatched": (total, lambda f, **o: laplacian(f, batched=False, **o), (X,)),
-    "biharmonic": (squares, biharmonic, (X,)),
-    "second_order": (squares, lambda f, **o: second_order(f, directions=[[1.0, 0.0]], weights=[1.0], **o), (X,)),
-    "value_gradient_laplacian": (squares, value_gradient_laplacian, (X,)),
-    "taylor": (total, lambda f, **o: taylor(f, 2, **o), (X,), {"tangents": [X]}),
 }
 NORMS = {
     "per_example_norms": (squares, lambda f, **o: per_example_norms(f, wrt=KERNEL, **o), (X,)),

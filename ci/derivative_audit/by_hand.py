@@ -1,65 +1,70 @@
-"""How to call what needs more than its parameters' names tell, and operations without a public function of their own.
-
-A name with words after it ("tf.nn.conv2d in groups") is one more case of that function.
-"""
+"""How to call what needs more than its parameters' names tell: cases.toml, and the names that its calls use."""
 
 import functools
-import importlib
-from collections.abc import Callable
+import tomllib
+from pathlib import Path
 
+import keras
 import tensorflow as tf
-from cases import Case
+from cases import Case, definite, symmetric
 
-IMAGE, KERNEL = "real 1 5 5 2", "real 3 3 2 2"
-_cases: dict[str, Case] = {}
-
-LEFT_OUT = {
-    "tf.math.approx_min_k": "no kernel on a CPU",
-    "tf.image.draw_bounding_boxes": "draws over an image; no gradient is registered",
-    "tf.parallel_stack": "not eagerly, and without a gradient, as its documentation says",
-    "keras.ops.vectorize": "not with TensorFlow",
-    "tf.argsort": "gives whole numbers",
-    "tf.fftnd": "its kernel is there for complex64 alone, and not on a CPU; tf.signal.fftnd is the same",
-    "tf.ifftnd": "as tf.fftnd",
-    "tf.irfftnd": "as tf.fftnd",
-    "tf.rfftnd": "as tf.fftnd",
-    "tf.signal.fftnd": "as tf.fftnd",
-    "tf.signal.ifftnd": "as tf.fftnd",
-    "tf.signal.irfftnd": "as tf.fftnd",
-    "tf.signal.rfftnd": "as tf.fftnd",
-    "tf.image.adjust_jpeg_quality": "through an encoder of whole numbers",
-    "tf.image.stateless_random_jpeg_quality": "through an encoder of whole numbers",
-    "tf.numpy_function": "differentiated nowhere: its documentation says so",
-    "tf.grad_pass_through": "its gradient is another function's, on purpose",
-    "tf.stop_gradient": "its gradient is 0, on purpose",
-    "keras.ops.stop_gradient": "its gradient is 0, on purpose",
-    "tf.quantization": "straight-through estimators: their gradients are other functions', on purpose",
-    "tf.conv": "tf.nn.convolution takes its place",
-    "tf.conv2d_backprop_filter_v2": "measured as the gradient of tf.nn.conv2d",
-    "tf.conv2d_backprop_input_v2": "measured as the gradient of tf.nn.conv2d",
-    "tf.ragged_fill_empty_rows": "measured as tf.sparse.fill_empty_rows",
-    "tf.ragged_fill_empty_rows_grad": "measured as tf.sparse.fill_empty_rows",
-    "tf.histogram_fixed_width": "counts",
-    "tf.histogram_fixed_width_bins": "counts",
-    "keras.ops.one_hot": "takes whole numbers",
-    "keras.ops.multi_hot": "takes whole numbers",
-    "keras.ops.argpartition": "gives whole numbers",
-}
+TABLE = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))
+LEFT_OUT = TABLE["left_out"]
 
 
-def case(name: str, call: Callable, *inputs: str, how: str = "") -> None:
-    """Enter a case: a function of one tensor for each of the inputs, which `cases.draw` draws."""
-    _cases[name] = Case(name, call, inputs, how)
-
-
-def sparse(values: tf.Tensor, size=(3, 4)) -> tf.SparseTensor:
+def sparse(values, size=(3, 4)):
     """A sparse matrix with these four values."""
     return tf.SparseTensor([[0, 1], [0, 3], [1, 0], [2, 2]], values, size)
 
 
+def csr(x):
+    """A matrix in TensorFlow's compressed rows, with the given stored values."""
+    return tf.raw_ops.DenseToCSRSparseMatrix(dense_input=x, indices=[[0, 1], [0, 2], [1, 0], [2, 2]])
+
+
+def operator(kind, *arguments, **keywords):
+    return getattr(tf.linalg, f"LinearOperator{kind}")(*arguments, **keywords)
+
+
+def both(op, x):
+    x = tf.cast(x, op.dtype)
+    return op.matmul(x), op.solve(x)
+
+
+def loop(x):
+    return tf.while_loop(
+        lambda i, y: i < 3, lambda i, y: (i + 1, tf.sin(y) * x), (tf.constant(0), x), maximum_iterations=3
+    )[1]
+
+
+def stored(x):
+    array = tf.TensorArray(tf.float64, size=3)
+    for i in range(3):
+        array = array.write(i, x[i] ** 2)
+    return array.stack()
+
+
+def gradient_inside(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(tf.sin(x) * x**2)
+    return tape.gradient(y, x)
+
+
+def block_lstm(x, w, b):
+    states = dict.fromkeys(("cs_prev", "h_prev"), tf.zeros((2, 3)))
+    peepholes = dict.fromkeys(("wci", "wcf", "wco"), tf.zeros(3))
+    x, w, b = (tf.cast(part, tf.float32) for part in (x, w, b))
+    return tf.raw_ops.BlockLSTMV2(seq_len_max=tf.constant(2, tf.int64), x=x, w=w, b=b, **states, **peepholes).h
+
+
 @functools.cache
-def named() -> dict[str, Case]:
-    """Every case that is written by hand, by name."""
-    for tables in ("by_hand_mathematics", "by_hand_arrays"):
-        importlib.import_module(tables)  # which enters its cases
-    return _cases
+def named():
+    """Every case that is written by hand, by name. One that this Keras lacks is left out."""
+    names = {"tf": tf, "keras": keras, "definite": definite, "symmetric": symmetric}
+    names |= {f.__name__: f for f in (sparse, csr, operator, both, loop, stored, gradient_inside, block_lstm)}
+    return {
+        row["name"]: Case(row["name"], eval(row["call"], names), tuple(row["inputs"].split(", ")), row.get("how", ""))
+        for row in TABLE["case"]
+        if not row["call"].startswith("keras.") or hasattr(keras.ops, row["call"].rpartition(".")[2])
+    }

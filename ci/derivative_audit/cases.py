@@ -1,12 +1,24 @@
 """What is measured: functions found by their names, and how each is called with inputs that are drawn at random."""
 
 import inspect
+import re
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
+
+
+def tuples(value):
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
+TABLE = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))
+PARAMETERS = {name: tuples(value) for name, value in TABLE["parameters"].items()}
+LISTS = ("inputs", "t_list", "tensors", "values", "xs")  # parameters that may be a list of tensors
 
 
 @dataclass(frozen=True)
@@ -16,7 +28,7 @@ class Case:
     Attributes:
         name: what the page calls it; the public name of a function or class, and a word where there are several.
         call: takes one tensor for each of `inputs`, and gives a nest of tensors.
-        inputs: what is drawn for each, "kind size size …" (`draw`).
+        inputs: what is drawn for each: a kind of `KINDS` and sizes, (3, 4) without; "kind ." is a scalar.
         how: how it is called, in words.
     """
 
@@ -26,8 +38,11 @@ class Case:
     how: str = ""
 
     def draw(self, seed: int) -> list[np.ndarray]:
-        generator = np.random.default_rng([seed, 11])
-        return [draw(spec, generator) for spec in self.inputs]
+        generator, drawn = np.random.default_rng([seed, 11]), []
+        for kind, *sizes in map(str.split, self.inputs):
+            shape = () if sizes == ["."] else tuple(map(int, sizes)) or (3, 4)
+            drawn.append(np.asarray(KINDS[kind](generator, shape), np.float64))
+        return drawn
 
 
 KINDS: dict[str, Callable] = {
@@ -38,13 +53,6 @@ KINDS: dict[str, Callable] = {
     "holed": lambda g, shape: g.uniform(0.5, 2.0, shape) * (np.arange(shape[-1]) != 1),  # the second of each row is 0
     "rising": lambda g, shape: np.cumsum(g.uniform(0.3, 1.0, shape), -1),
 }
-
-
-def draw(spec: str, generator: np.random.Generator) -> np.ndarray:
-    """An input from "kind size size …"; (3, 4) without sizes, and "kind ." is a scalar."""
-    kind, *sizes = spec.split()
-    shape = () if sizes == ["."] else tuple(map(int, sizes)) or (3, 4)
-    return np.asarray(KINDS[kind](generator, shape), np.float64)
 
 
 def symmetric(a: tf.Tensor) -> tf.Tensor:
@@ -60,92 +68,19 @@ def definite(a: tf.Tensor) -> tf.Tensor:
 # Tried in this order for a function's tensors until the value is finite: kind of input, what is made of the first two.
 _SAME: Callable = lambda *xs: xs  # noqa: E731
 DOMAINS: list[tuple[str, Callable, str]] = [
-    ("real", _SAME, ""),
-    ("positive", _SAME, ""),
-    ("unit", _SAME, ""),
-    ("above", _SAME, ""),
+    *((kind, _SAME, "") for kind in ("real", "positive", "unit", "above")),
     ("real 3 3", lambda a, *rest: (definite(a), *rest), "of a aᵀ + 2"),
-    ("real 3 3", _SAME, ""),
-    ("unit 1 6 6 3", _SAME, ""),
-    ("real 2 3", _SAME, ""),
-    ("real 6", _SAME, ""),
-    ("real 4", _SAME, ""),
-    ("rising 6", _SAME, ""),
+    *((kind, _SAME, "") for kind in ("real 3 3", "unit 1 6 6 3", "real 2 3", "real 6", "real 4", "rising 6")),
 ]
-
-# What a required parameter of this name is given. All others are tensors.
-PARAMETERS: dict[str, Any] = {
-    "axes": [1],
-    "axis": 0,
-    "axis1": 0,
-    "axis2": 1,
-    "bits": 8,
-    "block_size": 2,
-    "clip_norm": 1.0,
-    "clip_value_max": 0.5,
-    "clip_value_min": -0.5,
-    "contrast_factor": 1.3,
-    "default_value": 0.1,
-    "delta": 0.1,
-    "destination": 1,
-    "dtype": "float64",
-    "fft_length": 4,
-    "frame_length": 4,
-    "frame_step": 2,
-    "gamma": 1.2,
-    "indices": [0, 0, 2],
-    "indices_or_sections": 2,
-    "k": 2,
-    "kernel_size": 2,
-    "ksize": 2,
-    "lower": 0.5,
-    "max_val": 1.0,
-    "multiples": [2, 1],
-    "newshape": [4, 3],
-    "num_lower": 1,
-    "num_or_size_splits": 2,
-    "num_segments": 3,
-    "num_upper": 1,
-    "output_size": (4, 4),
-    "pad_width": 1,
-    "padding": "SAME",
-    "paddings": [[1, 1], [1, 1]],
-    "pool_size": 2,
-    "q": 0.3,
-    "rate": 2,
-    "repeats": 2,
-    "saturation_factor": 1.3,
-    "seed": (1, 2),
-    "segment_ids": [0, 0, 1],
-    "sequence_length": 4,
-    "sequence_stride": 2,
-    "shape": [4, 3],
-    "shift": 1,
-    "size": (7, 7),
-    "source": 0,
-    "strides": 1,
-    "target_height": 4,
-    "target_width": 4,
-    "threshold": 0.1,
-    "upper": 1.5,
-    "window_shape": [2, 2],
-    "x_max": 0.5,
-    "x_min": -0.5,
-}
-LISTS = ("inputs", "t_list", "tensors", "values", "xs")  # parameters that may be a list of tensors
-
-
-def required(function: Callable) -> list[str]:
-    """The names of a function's required parameters."""
-    parameters = inspect.signature(function).parameters.values()
-    return [
-        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
 
 
 def candidates(name: str, function: Callable) -> Iterator[Case]:
     """Ways in which a function might be called, by the names of its required parameters."""
-    parameters = required(function)
+    parameters = [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     given = {p: PARAMETERS[p] for p in parameters[1:] if p in PARAMETERS}
     tensors = [p for p in parameters if p not in given]
     if not 1 <= len(tensors) <= 3:
@@ -174,29 +109,56 @@ def works(case: Case) -> bool:
     holds = False
     for seed in range(2):
         for shift in (0.0, 0.05, -0.05):
-            xs = [tf.constant(x + shift) for x in case.draw(seed)]
-            for value in tf.nest.flatten(case.call(*xs), expand_composites=True):
-                array = np.asarray(value)
-                holds = holds or array.dtype.kind in "fc"
-                if array.dtype.kind in "fc" and not np.isfinite(array).all():
-                    return False
+            results = case.call(*(tf.constant(x + shift) for x in case.draw(seed)))
+            arrays = [np.asarray(value) for value in tf.nest.flatten(results, expand_composites=True)]
+            arrays = [array for array in arrays if array.dtype.kind in "fc"]
+            holds = holds or bool(arrays)
+            if not all(np.isfinite(array).all() for array in arrays):
+                return False
     return holds
 
 
-def automatic(name: str, function: Callable) -> tuple[Case | None, str]:
-    """The first way to call a function that works, or why none does."""
-    reason, seen = "no way to call it was found", False
-    for case in candidates(name, function):
-        try:
-            if works(case):
-                return case, ""
-            seen = seen or _is_discrete(case)
-        except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            reason = f"no way to call it was found ({type(error).__name__}: {lines[0][:80]})"
-    return None, "its result holds no real number" if seen else reason
+def first_that_works(cases: Iterator[Case]) -> tuple[Case | None, str]:
+    """The first case that works, or why none does."""
+    reason = "no way to call it was found"
+    try:
+        for case in cases:
+            try:
+                if works(case):
+                    return case, ""
+            except Exception as error:
+                reason = f"no way to call it was found ({type(error).__name__})"
+    except Exception as error:
+        reason = f"no way to make it was found ({type(error).__name__})"
+    return None, reason
 
 
-def _is_discrete(case: Case) -> bool:
-    result = tf.nest.flatten(case.call(*map(tf.constant, case.draw(0))), expand_composites=True)
-    return all(np.asarray(value).dtype.kind not in "fc" for value in result)
+# The catalogue: every public function and layer. What is public under several names goes by the first.
+FUNCTIONS = {
+    **{f"tf.{part}": getattr(tf, part) for part in ("math", "nn", "linalg", "signal", "image")},
+    "tf.math.special": tf.math.special,
+    "tf": tf,
+    "keras.activations": keras.activations,
+    "keras.losses": keras.losses,
+    "keras.layers": keras.layers,
+    "keras.ops.image": keras.ops.image,
+    "keras.ops": keras.ops,  # last: most are TensorFlow's by another name
+}
+# No functions of real numbers, whatever they are called with; and those with a seed that is drawn anew at each call.
+NO_FUNCTION = re.compile("|".join(TABLE["no_function"]))
+RANDOM = re.compile(r"tf\.image\.random_\w+|tf\.nn\.(dropout|nce_loss|sampled_softmax_loss)|tf\.random_\w+")
+
+
+def public() -> dict[str, Callable]:
+    """Every public name, once for each object."""
+    found: dict[str, Callable] = {}
+    seen: set[int] = set()
+    for prefix, module in FUNCTIONS.items():
+        for name in sorted(dir(module)):
+            thing = getattr(module, name)
+            classes = prefix in ("keras.layers", "keras.losses")  # linear operators are listed by hand
+            if name.startswith("_") or not callable(thing) or id(thing) in seen or (inspect.isclass(thing) > classes):
+                continue
+            seen.add(id(thing))
+            found[f"{prefix}.{name}"] = thing
+    return found

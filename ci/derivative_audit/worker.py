@@ -4,7 +4,6 @@ Standard input: one JSON list, the modes and the names; `--names` lists all name
 """
 
 import json
-import math
 import os
 import sys
 
@@ -18,67 +17,51 @@ import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 
-def say(line: dict) -> None:
+def say(line):
     print(json.dumps(line, ensure_ascii=False), file=lines, flush=True)
 
 
-def brief(record) -> dict:
-    """A record as JSON: what is right in all ways and modes is left out."""
-    worst = max((f.error for f in record.found.values() if f.verdict == "right"), default=0.0)
-    found = {}
-    for (mode, way), f in record.found.items():
-        if f.verdict != "right":
-            found[f"{mode}: {way}"] = [f.verdict, float(f"{f.error:.2g}") if math.isfinite(f.error) else "inf", f.says]
-    return {
-        "name": record.name,
-        "how": record.how,
-        "nothing": record.nothing,
-        "precision": record.precision,
-        "points": record.points,
-        "modes": list(dict.fromkeys(mode for mode, _ in record.found)),
-        "right to": float(f"{worst:.1g}"),
-        "found": found,
-        "proved": list(dict.fromkeys(mode for mode, _ in record.found)),
-        "vacuous": {f"{mode}: {way}": words for (mode, way), words in record.vacuous.items()},
-        "operations": record.operations,
-    }
-
-
-def main() -> None:
+def main():
     tf.get_logger().setLevel("ERROR")
     keras.config.set_floatx("float64")
+    import by_hand
+    import cases
+    import layers
     import measure
-    import names
-    import special.case
-    import special.measure
+
+    def names():
+        """Public names, and cases that are written by hand under other names."""
+        listed = list(cases.public())
+        extra = [f"{name} in training" for name in listed if layers.in_training(name)]
+        return [*listed, *(name for name in by_hand.named() if name not in listed), *extra]
+
+    def find(name):
+        """The case of a name, or the reason why there is none."""
+        if case := by_hand.named().get(name):
+            return case, ""
+        if cases.NO_FUNCTION.fullmatch(name):
+            return None, "no function of real numbers"
+        if cases.RANDOM.fullmatch(name):
+            return None, "random, without a seed of its own"
+        if name.split(" ")[0] in by_hand.LEFT_OUT:
+            return None, by_hand.LEFT_OUT[name.split(" ")[0]]
+        if name.startswith("keras.layers."):
+            return layers.find(name)
+        function = cases.public()[name]
+        if name.startswith("keras.losses."):
+            return layers.find_loss(name, function)
+        return cases.first_that_works(cases.candidates(name, function))
 
     if "--names" in sys.argv:
-        from tensorflow.python.framework import ops  # private: without it, the page lacks one list
-
-        registry = ops.gradient_registry
-        say(
-            {
-                "names": names.names(),
-                "special": list(special.case.named()),
-                "versions": {
-                    "tensorflow": tf.__version__,
-                    "keras": keras.__version__,
-                    "python": sys.version.split()[0],
-                },
-                "operations": sorted(op for op in registry.list() if registry.lookup(op) is not None),
-            }
-        )
+        python = sys.version.split()[0]
+        say({"tensorflow": tf.__version__, "keras": keras.__version__, "python": python, "names": names()})
         return
     modes, listed = json.load(sys.stdin)
     for name in listed:
         say({"start": name})
         try:
-            if name in special.case.named():
-                say(special.measure.measured(name, modes))
-                continue
-            case, reason = names.find(name)
-            record = measure.measure(case, modes) if case else None
-            say(brief(record) if record else {"name": name, "left out": reason})
+            case, reason = find(name)
+            say({"name": name} | (measure.measure(case, modes) if case else {"left out": reason}))
         except Exception as error:
             say({"name": name, "left out": f"the audit itself fails: {type(error).__name__}: {str(error)[:120]}"})
 

@@ -184,55 +184,6 @@ def spectrum(eigenvalues: ArrayLike, *, title: str, threshold: float = 1e-7, ax:
     return ax
 
 
-def sparsity(
-    pattern: ArrayLike, *, colours: ArrayLike, by: str = "columns", title: str, ax: Axes | None = None
-) -> Axes:
-    """Draw where a sparse matrix has entries, each in the colour of its column or row.
-
-    Columns, or rows, of one colour share a product: `tapelab.derivatives.sparse_jacobian` computes them together. Its
-    plan has what this takes: ``plan.pattern``, ``plan.colours`` and ``plan.coloured``.
-
-    Args:
-        pattern: shape (rows, columns), an array or a SciPy sparse array; what is not zero is drawn.
-        colours: shape (columns,) or (rows,), whole numbers; below 0 for none, drawn in grey.
-        by: "columns", "rows" or "symmetric", which is drawn by columns.
-        title: text; how many colours there are is written below it.
-        ax: the axes to draw into; a new figure by default.
-
-    Returns:
-        The axes; there are at most 12 tints, which repeat from then on.
-
-    Raises:
-        ValueError: if the pattern is not a matrix, there is not a colour for each column or row, or ``by`` is unknown.
-    """
-    if by not in ("columns", "rows", "symmetric"):
-        raise ValueError(f"by is {by!r}; expected 'columns', 'rows' or 'symmetric'")
-    shape = np.shape(pattern)
-    colours = np.asarray(colours)
-    wanted = shape[:1] if by == "rows" else shape[1:]
-    if len(shape) != 2 or colours.shape != wanted:
-        raise ValueError(
-            f"pattern has shape {shape} and colours has shape {colours.shape}; expected a matrix, (rows, columns), and "
-            f"a colour for each of its {'rows' if by == 'rows' else 'columns'}"
-        )
-    if ax is None:
-        _, ax = plt.subplots(figsize=(5, 5), layout="constrained")
-    rows, columns = pattern.nonzero() if hasattr(pattern, "nonzero") else np.nonzero(pattern)
-    own = colours[rows] if by == "rows" else colours[columns]
-    count = len(np.unique(colours[colours >= 0]))
-    # Cells of one point each, drawn at the figure's resolution: thousands of entries are one image.
-    image = np.ones([*shape, 3])
-    tints = plt.get_cmap("Paired")(np.arange(12))[:, :3]
-    image[rows, columns] = np.where((own >= 0)[:, None], tints[own % 12], 0.5)
-    ax.imshow(image, interpolation="nearest" if max(shape) <= 300 else "antialiased")
-    what = {"columns": "columns", "rows": "rows", "symmetric": "columns, star colouring"}[by]
-    ax.set_title(f"{title}\n{len(rows)} entries, {count} {'colour' if count == 1 else 'colours'} of {what}")
-    ax.set(xlabel="column", ylabel="row")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.get_major_locator().set_params(integer=True)
-    return ax
-
-
 @dataclasses.dataclass(frozen=True)
 class Moving:
     """A picture that moves, from `animate`."""

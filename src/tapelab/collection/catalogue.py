@@ -126,7 +126,10 @@ class Catalogue(_File, frozen=True, kw_only=True):
             found = [n.name for n in self.notebooks if fnmatch.fnmatchcase(n.name, wanted)]
             if not found:
                 known = ", ".join(n.name for n in self.notebooks)
-                raise CatalogueError(f"{pattern!r} names no notebook; expected a number, a name or a glob of: {known}")
+                raise CatalogueError(
+                    f"{pattern!r} names no notebook; expected a number, a name or a glob of: {known}. "
+                    f"A notebook of your own joins them with an entry [[notebook]] in {self.folder / 'collection.toml'}"
+                )
             chosen.update(found)
         return [n for n in self.notebooks if not patterns or n.name in chosen]
 

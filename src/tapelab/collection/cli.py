@@ -138,8 +138,15 @@ def site(output: Path, folder: Path) -> None:
         ) from None
     sources = output.with_name(f"{output.name}-source")
     website.write_sources(loaded, sources)
-    address = f"html_context.address={website.address(loaded)}"
-    options = ["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", "-D", address]
+    options = [
+        "--quiet",
+        "--fail-on-warning",
+        "--keep-going",
+        "-b",
+        "html",
+        "-d",
+        str(sources.with_suffix(".doctrees")),
+    ]
     sys.exit(build_main([*options, str(sources), str(output)]))
 
 

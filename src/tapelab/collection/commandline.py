@@ -14,6 +14,12 @@ class Command(click.Command):
         super().__init__(*arguments, epilog=f"Example: {example}", **named)
         self.part, self.example = part, example
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """As click does; ``-p NAME=VALUE``, as others write it, is ``-p NAME VALUE``."""
+        given = [False, *(before in ("-p", "--parameter") for before in args)]
+        parts = (arg.split("=", 1) if is_name else [arg] for arg, is_name in zip(args, given, strict=False))
+        return super().parse_args(context, [part for pair in parts for part in pair])
+
 
 class Commands(click.Group):
     """Commands whose help lists them by part, in the order in which they are defined."""

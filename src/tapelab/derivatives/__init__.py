@@ -3,6 +3,7 @@
     value_and_gradient(f)(x)                                          value, gradient
     jvp(f)(x, tangents=v)                                             value, product
     vjp(f)(x, cotangents=u)                                           value, product
+    linearize(f)(x)                                                   value, a function from tangents to products
     jacobian(f)(x)                                                    shape (*f(x), *x)
     batch_jacobian(f)(x)                                              shape (batch, outs, ins)
     hvp(loss, wrt=w)(x, y, vector=v)                                  like w
@@ -15,20 +16,15 @@
     CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
     laplacian(u)(x)                                                   like u(x), of each example
-    biharmonic(u)(x)                                                  like u(x)
-    second_order(u, directions=…, weights=…, drift=…)(x)              like u(x)
-    taylor(f, 3)(x, tangents=[v])                                     value, derivatives along a curve
-
-    sparse_jacobian(f)(x)                                             tf.SparseTensor
-    sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
 
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
-it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
-is traced anew if not (`tapelab.derivatives.machinery.outside`); what it cannot see, a warning at the first call names.
-Second derivatives through normalisation layers, and derivatives at points such as the zeros of a product, are right,
-where TensorFlow's own are not (`tapelab.derivatives.wrong.cures`). Kernels that are known to be wrong are not used
-(`tapelab.derivatives.wrong.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is
-refused where a graph shows it (`tapelab.derivatives.wrong.gaps`).
+it is called more than once. What the function reads from Python is read when it is traced, as under `tf.function`; it
+is traced anew if an object that its own code names has become another one. A change inside an object is not seen: pass
+what changes as tensors or variables, or make the transform anew.
+What is computed in a faster way than by the plain tape is compared with a product that the plain tape makes, and
+computed the plain way where they differ. What TensorFlow differentiates wrongly, or leaves out without a word, is
+refused, or warned of where it is wrong at some points (`tapelab.derivatives.wrong`). Second derivatives through
+normalisation layers are right, where TensorFlow's own are not.
 
 What several have in common means the same in all:
 
@@ -40,26 +36,24 @@ What several have in common means the same in all:
 ``tangents``, ``cotangents``, ``vector``
     What a product is with: a keyword of the call, after the function's own arguments.
 ``return_value``
-    Whether the result is a pair, the function's value and the derivative. `value_and_gradient`, `jvp`, `vjp` and
-    `taylor` return that pair always. What draws random numbers has a value where it is evaluated once, for the whole
+    Whether the result is a pair, the function's value and the derivative. `value_and_gradient`, `jvp` and
+    `vjp` return that pair always. What draws random numbers has a value where it is evaluated once, for the whole
     batch, and is refused elsewhere.
 ``packed``
     Whether the sources' elements are one axis of n, in the order of `pack`: vectors have the shape (n,), a Hessian
     (n, n).
 ``chunk_size``
-    How many passes to make at once: rows, columns, colours or directions. By default as many as fit the memory limit.
+    How many passes to make at once: rows, columns or directions. By default as many as fit the memory limit.
 ``batch_chunk_size``
     How many examples to compute at once. By default as many as fit the memory limit.
-``check_independence``
-    Whether to make sure that the examples of a batch do not depend on each other, from the graph or by values; the
-    function says how. `CoupledExamplesError` if they do.
 ``memory_limit``
     How many bytes the result and the work towards it may take, by default the limit of `set_memory_limit`. A
     `MemoryLimitError` says how many they would take, and what to use instead.
 ``compile``
-    "auto" takes the fastest way that works: XLA where that pays, a graph, or single operations. A `FallbackWarning`
-    says why it is a slower one. "xla", "graph" and "eager" take that one way, or raise. XLA computes in bfloat16 with
-    the digits of float32: there results differ by the rounding of bfloat16.
+    "auto" takes XLA where that is known to compute the same and to pay, and a graph otherwise. "xla" and "graph" take
+    that one way; "eager" runs the function as Python at every call, for what cannot be traced. XLA computes in bfloat16
+    with the digits of float32: there results differ by the rounding of bfloat16. A `FallbackWarning` says why rows are
+    computed a slower way.
 ``unconnected``
     "error" for an `UnconnectedSourceError` where the function does not depend on a source, "zero" for zeros.
 ``check_finite``
@@ -75,56 +69,36 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
 
 from typing import NoReturn
 
-from tapelab.derivatives.curvature.estimates import Estimate
-from tapelab.derivatives.curvature.gauss_newton import fvp, ggnvp
-from tapelab.derivatives.curvature.operator import CurvatureOperator
-from tapelab.derivatives.curvature.spectrum import Eigenvalues, Spectrum
-from tapelab.derivatives.examples.clipping import clipped_gradient, per_example_norms
-from tapelab.derivatives.examples.per_example import per_example_gradients
-from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
-from tapelab.derivatives.hessians.hessian import hessian, hvp
-from tapelab.derivatives.jacobians.batch_jacobian import batch_jacobian
-from tapelab.derivatives.jacobians.jacobian import jacobian
-from tapelab.derivatives.machinery.arguments.packing import pack, unpack
-from tapelab.derivatives.machinery.errors import (
-    CoupledExamplesError,
+from tapelab.derivatives.arguments import pack, unpack
+from tapelab.derivatives.curvature import CurvatureOperator, fvp, ggnvp
+from tapelab.derivatives.errors import (
     FallbackWarning,
     MemoryLimitError,
     NotFiniteError,
-    OutsideWarning,
     SingularMatrixError,
-    SparsityError,
     UnconnectedSourceError,
 )
-from tapelab.derivatives.machinery.memory import set_memory_limit
-from tapelab.derivatives.machinery.plan import Plan, SparsePlan
-from tapelab.derivatives.operators.transforms import (
-    biharmonic,
-    laplacian,
-    second_order,
-    taylor,
-    value_gradient_laplacian,
-)
-from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
+from tapelab.derivatives.first_order import jvp, linearize, value_and_gradient, vjp
+from tapelab.derivatives.hessian import hessian, hvp
+from tapelab.derivatives.jacobian import batch_jacobian, jacobian
+from tapelab.derivatives.laplacian import laplacian
+from tapelab.derivatives.memory import Plan, set_memory_limit
+from tapelab.derivatives.per_example import clipped_gradient, per_example_gradients, per_example_norms
+from tapelab.derivatives.spectrum import Eigenvalues, Estimate, Spectrum
 from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
-    "CoupledExamplesError",
     "CurvatureOperator",
     "Eigenvalues",
     "Estimate",
     "FallbackWarning",
     "MemoryLimitError",
     "NotFiniteError",
-    "OutsideWarning",
     "Plan",
     "SingularMatrixError",
-    "SparsePlan",
-    "SparsityError",
     "Spectrum",
     "UnconnectedSourceError",
     "batch_jacobian",
-    "biharmonic",
     "clipped_gradient",
     "fvp",
     "ggnvp",
@@ -133,17 +107,13 @@ __all__ = [
     "jacobian",
     "jvp",
     "laplacian",
+    "linearize",
     "pack",
     "per_example_gradients",
     "per_example_norms",
-    "second_order",
     "set_memory_limit",
-    "sparse_hessian",
-    "sparse_jacobian",
-    "taylor",
     "unpack",
     "value_and_gradient",
-    "value_gradient_laplacian",
     "vjp",
 ]
 

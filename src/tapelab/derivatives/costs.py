@@ -5,6 +5,8 @@ a Xeon. Another machine may have others: `make bench ARGS=--constants` measures 
 another there (`ci/bench/constants.py`).
 """
 
+from tapelab.graphs.operations import of_family, operation
+
 # XLA is tried first where it is expected to win. It saves the start of each operation, and fuses what lies between
 # products; its own matrix products and convolutions are slower.
 
@@ -18,12 +20,16 @@ XLA_JACOBIAN = 1_000_000
 # Elements of the sources of a Hessian with products: of networks, a plain graph took 1.1 to 1.3 times XLA's time up to
 # 980, and 0.6 to 0.8 times from 1996. Without products there is no limit: it took 2.7 to 3.3 times from 300 to 4000.
 XLA_HESSIAN = 1000
-# Bytes of the largest channel of an operator: of Laplacians of networks, a plain graph took 0.8 to 0.9 times XLA's time
-# at the smallest, 1.1 to 1.7 times from 1 to 7 MB, and 0.97 times from 13 MB.
-XLA_OPERATOR = 2**23
-# Bytes of the largest tensor for all colours of a sparse matrix: a plain graph took 1.5 to 2.1 times XLA's time up to
-# 200 KB, and 0.95 to 1.6 times up to 20 MB, the largest that was tried.
-XLA_SPARSE = 20_000_000
+# Bytes of all rows of the largest tensor of a Laplacian.
+XLA_LAPLACIAN = 2**23
+
+# What XLA is known to compile as TensorFlow does: a program of other operations is left to a graph.
+COMPILED_WELL = (
+    of_family(operation.ELEMENTWISE, operation.MOVING, operation.PRODUCT, operation.SHAPE, operation.CALL)
+    | of_family(operation.REDUCING)
+    | {"BiasAddGrad", "Const", "Fill", "LogSoftmax", "NoOp", "OneHot", "Placeholder", "PlaceholderWithDefault", "Range"}
+    | {"Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
+)
 
 # How operations start through which XLA is slower than TensorFlow, in products of second derivatives with vectors: of
 # dense layers and normalisation a plain graph took 0.8 to 1.7 times XLA's time, of convolutions 0.6 to 0.7 times, of
@@ -32,11 +38,6 @@ SLOW_SECOND_ORDER = ("Conv", "DepthwiseConv", "MaxPool")
 # In examples' gradients: a plain graph took 1.3 to 1.5 times XLA's time of dense layers, and 0.5 to 0.8 times of
 # convolutions (but 2.4 times of depthwise ones beside others).
 SLOW_PER_EXAMPLE = ("Conv2D",)
-# Through which XLA does not map a sparse matrix's products at once: a slice's gradient is another operation there. In
-# reverse mode the padding tells of it that is a slice's gradient elsewhere. Of other operations a plain graph took 1.1
-# to 2.2 times XLA's time.
-UNMAPPED_REVERSE = ("Pad",)
-UNMAPPED = ("ConcatV2", "Pad", "PadV2", "Slice")
 
 # Programs that XLA compiles, for one transform and for all: TensorFlow keeps each until the process ends. Of the
 # smallest function each takes 0.4 MiB.
@@ -67,10 +68,3 @@ GATHERED = 100
 # Products with so many vectors go through a data set at once: one by one took 1.3 times as long for a small network,
 # four at once 1.1 times, sixteen 0.96 times; for a large one all took as long. Each has three vectors in memory.
 VECTORS = 8
-
-# Entries above which a colouring tries one order alone, and columns in a row beyond which the row orders nothing. So
-# many entries took 2 s in rows of 10, and 6 s in rows of 64.
-COLOURED_QUICKLY, COLOURED_ROW = 300_000, 64
-# Operations of all turns of a loop that a pattern follows: beyond, the loop's result is taken to depend on all of it.
-# So many took 7 s.
-LOOP_OPERATIONS = 50_000

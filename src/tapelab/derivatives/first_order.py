@@ -1,20 +1,29 @@
 """One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Unpack
 
-from tapelab.derivatives.machinery.arguments.calling import Argnums, Options, options_by_keyword
-from tapelab.derivatives.machinery.arguments.checks import require_scalar
-from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import OnePass
-from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.graphs.inlining import can_be_opened, issued
-from tapelab.graphs.program import CALLS
+from tapelab.derivatives import wrong
+from tapelab.derivatives.arguments import (
+    Argnums,
+    Description,
+    Options,
+    Sources,
+    Wanted,
+    dense_tensor,
+    flatten,
+    options_by_keyword,
+    require_alike,
+    require_one_of,
+    unflatten,
+)
+from tapelab.derivatives.memory import Plan
+from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
+from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
+from tapelab.derivatives.wrong import Needs
 from tapelab.process.tensorflow import Tensors, tf
 
-# A tape, the sources that it watched and the outputs that it has recorded.
-Recording = tuple[tf.GradientTape, list[tf.Tensor | tf.Variable], list[tf.Tensor]]
+Push = Callable[[Tensors], list[tf.Tensor | None]]
 
 
 @options_by_keyword
@@ -70,95 +79,105 @@ def jvp(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, **options: Unpack
     return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
 
 
-def recorded(problem: Problem, tensors: Tensors, *, persistent: bool = False, opened: bool = False) -> Recording:
-    """Evaluate the function under a tape. Returns the tape, the sources and the flat list of outputs.
+def linearize(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, unconnected: str = "error") -> "Linearize":
+    """Return a function that returns the value of f and its derivative there, as a function of tangents.
+
+    What products with different tangents have in common is computed once: each product then costs about one forward
+    pass. `jvp` computes it every time.
 
     Args:
-        opened: whether to open the functions of TensorFlow that it calls (`with_calls_opened`).
+        f: returns a tensor or nested tensors.
+        wrt, argnums, unconnected: see `tapelab.derivatives`.
+
+    Returns:
+        A function of f's arguments. It returns a pair: f's result, and a function that takes tangents, of the structure,
+        shapes and dtypes of the sources, and returns the Jacobian times them, in the result's structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `jvp`.
     """
-    sources = problem.sources(tensors)
-    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as tape:
-        tape.watch(sources)
-        outputs = with_calls_opened(problem, tensors) if opened else problem.evaluate(tensors)
-    return tape, sources, outputs
+    own: dict[str, Any] = {"return_value": False, "compile": "graph", "check_finite": False}
+    if not callable(f):
+        raise TypeError(f"linearize takes a function, and got a {type(f).__name__}: pass f, not f(x)")
+    require_one_of(("error", "zero"), unconnected=unconnected)
+    return Linearize(f, _Linearized(), Sources(argnums, wrt), unconnected=unconnected, **own)
 
 
-def with_calls_opened(problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
-    """Evaluate the function, with its calls of a `tf.function` opened where they can be: uses in them are then seen."""
-    if problem.facts.operations.isdisjoint(CALLS) or not problem.repeatable:
-        return problem.evaluate(tensors)
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-    traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
-    if not can_be_opened(traced.graph):
-        return problem.evaluate(tensors)
-    return issued(traced.graph, [*tensors, *traced.captured_inputs])
-
-
-def dense_gradient(
-    tape: tf.GradientTape,
-    target: tf.Tensor | Tensors,
-    sources: Sequence[tf.Tensor | tf.Variable],
-    cotangents: tf.Tensor | Tensors | None = None,
-) -> list[tf.Tensor]:
-    """Return the gradient of one tensor or of several, with zeros for None and a tensor for IndexedSlices."""
-    gradients = tape.gradient(target, sources, output_gradients=cotangents, unconnected_gradients="zero")
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+def gradient(recording: Recording, cotangents: Any = None) -> list[Any]:
+    """Return the gradient of what was recorded, None where there is none; IndexedSlices become tensors."""
+    found = recording.tape.gradient(recording.outputs, recording.sources, output_gradients=cotangents)
+    return [None if part is None else tf.convert_to_tensor(part) for part in found]
 
 
 def linearized(
-    problem: Problem,
-    tensors: Tensors,
-    *,
-    persistent: bool = False,
-    end: int | None = None,
-) -> tuple[Recording, Callable[[Tensors], list[tf.Tensor]]]:
-    """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
+    call: Call, record: Callable[[], Recording] | None = None, *, end: int | None = None
+) -> tuple[Recording, Push]:
+    """Evaluate the function, and return what was recorded and a function from tangents to products with them.
 
-    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. (Where a custom
-    gradient is not linear, `Recipe.verify` says so.) In a graph nothing remains of the products with u but that
-    transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would do it directly, but it evaluates the
-    function anew for every tangent, and after some dozens of traces in one session it forgets shapes, which
-    `tf.vectorized_map` needs.
+    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. In a graph nothing
+    remains of the products with u but that transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would
+    do it directly, but it evaluates the function anew for every tangent, and after some dozens of traces in one session
+    it forgets shapes, which `tf.vectorized_map` needs.
 
     Args:
-        persistent: whether the tape and the function are used more than once.
+        record: evaluates the function under a persistent tape; by default `Call.record` does.
         end: which outputs have products, ``outputs[:end]``; by default all.
+
+    Raises:
+        ValueError: if a custom gradient is not linear in its cotangents: no product with tangents is right then.
     """
-    problem.transposed = True
-    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
-        tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+        recording = record() if record else call.record(persistent=True)
+        call.require(Needs.TANGENTS)
         # Any would do, since it is linear in them; with positive ones, a gradient that divides by them is right, too.
-        # Nothing adds up to something special, such as to what does not depend on eigenvectors: the cure of equal
-        # eigenvalues looks at what is added up.
-        cotangents = [_positive(output) for output in outputs[:end]]
+        cotangents = [tf.ones_like(output) for output in recording.outputs[:end]]
         outer.watch(cotangents)
-        products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
-        products = [None if product is None else tf.convert_to_tensor(product) for product in products]
+        products = gradient(recording._replace(outputs=recording.outputs[:end]), cotangents)
+    call.require_connected(products)
 
-    def push(tangents: Tensors) -> list[tf.Tensor]:
+    def push(tangents: Tensors) -> list[tf.Tensor | None]:
         pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
-        return dense_gradient(outer, [product for product, _ in pairs], cotangents, [v for _, v in pairs])
+        return outer.gradient([product for product, _ in pairs], cotangents, [v for _, v in pairs])
 
+    if call.traced.custom:
+        _require_linear(call, end)
     return recording, push
 
 
-def _positive(output: tf.Tensor) -> tf.Tensor:
-    """Positive numbers of the shape of an output, of no pattern."""
-    numbers = 1 + tf.cos(tf.range(tf.size(output), dtype=tf.float32)) / 4
-    return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))
+def _require_linear(call: Call, end: int | None) -> None:
+    """Raise where the derivative of the products with cotangents depends on these: it is the same if they are linear."""
+    with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(call.sources)
+            outputs = call.evaluate()[:end]
+        cotangents = [tf.ones_like(output) for output in outputs]
+        outermost.watch(cotangents)
+        outer.watch(cotangents)
+        products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
+        pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
+    if any(found is not None for found in outermost.gradient(pushed, cotangents)):
+        raise ValueError(
+            f"{call.name}: products with tangents are not known, since a custom gradient is not linear in its "
+            f"cotangents, as one that clips them is: {', '.join(call.traced.custom)}. Take products with "
+            "cotangents instead (vjp, or a Jacobian in reverse mode), or leave the custom gradient out"
+        )
 
 
-class _VJP(OnePass):
+class _VJP(Recipe):
     name = "vjp"
     vector: str | None = "cotangents"
 
-    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
-        tape, sources, outputs = recorded(problem, tensors)
-        return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors) or None)]
-
-    def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
-        count = len(problem.returned.names)
-        return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
+    def compute(self, call: Call) -> Computed:
+        recording = call.record()
+        if call.signature.vector is None:
+            call.require_scalar()
+        else:
+            self.require_vector(call, call.like_outputs)
+        found = gradient(recording, call.vector or None)
+        call.require_connected(found)
+        outputs = [*recording.outputs, *dense(found, recording.sources)]
+        structure = pair(call.traced.description, call.signature.source_description)
+        return Computed(outputs, structure, Plan("reverse", way="one backward pass"), None, recording.outputs)
 
 
 class _ValueAndGradient(_VJP):
@@ -167,23 +186,91 @@ class _ValueAndGradient(_VJP):
     name = "value_and_gradient"
     vector = None
 
-    def check(self, problem: Problem) -> None:
-        require_scalar(problem)
 
-
-class _JVP(OnePass):
+class _JVP(Recipe):
     name = "jvp"
-    label = "one forward pass"
-    mode = "forward"
     vector = "tangents"
 
-    def check(self, problem: Problem) -> None:
-        problem.require_right(Needs.TANGENTS)
+    def compute(self, call: Call) -> Computed:
+        self.require_vector(call, call.like_sources)
+        recording, push = linearized(call)
+        products = dense(push(call.vector), recording.outputs)
+        description = call.traced.description
+        plan = Plan("forward", way="one forward pass")
+        return Computed([*recording.outputs, *products], pair(description, description), plan, None, recording.outputs)
 
-    def compute(self, problem: Problem, tensors: Tensors) -> list[tf.Tensor]:
-        (_, _, outputs), push = linearized(problem, tensors)
-        return [*outputs, *push(problem.vector(tensors))]
 
-    def result(self, problem: Problem, outputs: Tensors) -> tuple[Any, Any]:
-        count = len(problem.returned.names)
-        return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])
+class _Linearized(Recipe):
+    name = "linearize"
+
+
+class Linearize(Transform):
+    """A function and its derivative at a point; otherwise as `Transform`."""
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], Any]]:
+        key, signature, tensors = self._flattened(args, kwargs)
+        made = signature()
+        if not tf.executing_eagerly():
+            call = Call(made, tensors, LOOP)
+            with wrong.differentiated(call.note):
+                recording, push = linearized(call)
+            outputs, wanted = recording.outputs, call.like_sources
+            product = lambda tangents: dense(push(tangents), outputs)  # noqa: E731
+            return self._pair(call.traced.description, outputs, wanted, product)
+        named = self._named.now()
+        key = (key, *map(id, named))
+        entry: Any = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = (self._parts(made, tensors), named)
+        (forward, product_of, description, wanted, count), _ = entry
+        found = forward(*tensors)
+        outputs, kept = found[:count], found[count:]
+        return self._pair(description, outputs, wanted, lambda tangents: product_of(*kept, *tangents))
+
+    def _pair(
+        self, description: Description, outputs: Tensors, wanted: Wanted, product: Callable[[Tensors], Any]
+    ) -> tuple[Any, Callable[[Any], Any]]:
+        def along(tangents: Any) -> Any:
+            leaves: list[Any] = []
+            given = flatten(tangents, leaves, numbers=True)
+            tensors = [dense_tensor(leaf, self.__name__) for leaf in leaves]
+            require_alike(self.__name__, "tangents", given, tensors, wanted)
+            return unflatten(description, iter(product(tensors)))
+
+        return unflatten(description, iter(outputs)), along
+
+    def _parts(self, signature: Signature, tensors: Tensors) -> tuple:
+        """Trace the product once, and cut it where the tangents come in: what does not depend on them is kept."""
+        made: list[Call] = []
+
+        def program(*inputs: tf.Tensor) -> list[tf.Tensor]:
+            call = Call(signature, inputs[: len(tensors)], LOOP)
+            made[:] = [call]
+            with wrong.differentiated(call.note):
+                recording, push = linearized(call)
+            return [*recording.outputs, *map(tf.identity, dense(push(inputs[len(tensors) :]), recording.outputs))]
+
+        sources = signature.sources.variables or tensors[: signature.own]
+        specs = [*signature.specs, *[tf.TensorSpec(source.shape, source.dtype) for source in sources]]
+        whole = tf.compat.v1.wrap_function(program, specs)
+        (call,), graph = made, whole.graph
+        self._warn(call)
+        inputs, tangents = graph.inputs[: len(tensors)], graph.inputs[len(tensors) : len(specs)]
+        moved = {tensor.ref() for tensor in tangents}
+        kept: dict[Any, tf.Tensor] = {}
+        for op in graph.get_operations():
+            if any(tensor.ref() in moved for tensor in op.inputs):
+                moved.update(output.ref() for output in op.outputs)
+                kept.update((tensor.ref(), tensor) for tensor in op.inputs)
+        residuals = [tensor for ref, tensor in kept.items() if ref not in moved and tensor.op.type != "Const"]
+        count = len(call.traced.names)
+        outputs, products = graph.outputs[:count], graph.outputs[count:]
+        forward = whole.prune(inputs, [*outputs, *residuals])
+        return (
+            forward,
+            whole.prune([*residuals, *tangents], products),
+            call.traced.description,
+            call.like_sources,
+            count,
+        )

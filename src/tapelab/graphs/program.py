@@ -1,5 +1,6 @@
 """A traced graph as a program: the functions that it calls, the lines of its operations, and issuing one again."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from tapelab.graphs.operations.operation import BRANCH, CALL, LOOP, SHAPE
 from tapelab.process.tensorflow import Tensors, tf
 
 CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
+_HOLDERS = of_family(BRANCH, CALL, LOOP)  # of functions
 SHAPES = of_family(SHAPE)  # what they give depends on no value
 # Names that raw operations have for their inputs and attributes, where they are newer than the operation's own.
 _RENAMED = {
@@ -123,6 +125,40 @@ def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
     ``captures`` has them. Without it none are found, and so no use of a variable.
     """
     return list(getattr(graph, "captures", ()))
+
+
+def everything(operations: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
+    """Operations, and those of the functions that they call, as far as they are found."""
+    for op in operations:
+        yield op
+        if op.type in _HOLDERS:
+            for name in _functions(op):
+                with contextlib.suppress(LookupError):
+                    yield from everything(function_body(op.graph, name).get_operations())
+
+
+def _functions(op: tf.Operation) -> list[str]:
+    found: list[str] = []
+    for attribute in op.op_def.attr:
+        if "func" in attribute.type:
+            value = op.get_attr(attribute.name)
+            found += [function.name for function in (value if isinstance(value, list) else [value])]
+    return found
+
+
+def inside(graph: tf.Graph, sources: Iterable[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
+    """Return the tensors that stand for tensors and variables in a graph, which may be within others."""
+    chain = [graph]
+    while getattr(chain[0], "outer_graph", None) is not None:
+        chain.insert(0, chain[0].outer_graph)
+    found = [source.handle if isinstance(source, tf.Variable) else source for source in sources]
+    ids = {id(tensor) for tensor in found}
+    for each in chain:
+        for outside, within in captures(each):
+            if id(outside) in ids:
+                found.append(within)
+                ids.add(id(within))
+    return found
 
 
 @functools.cache

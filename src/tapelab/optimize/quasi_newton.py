@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapelab.derivatives import pack
-from tapelab.derivatives.machinery.arguments.checks import require_positive
+from tapelab.derivatives.arguments import require_positive
 from tapelab.optimize.objective import Objective, judged_by_products, objective_of
 from tapelab.optimize.report import (
     Iteration,

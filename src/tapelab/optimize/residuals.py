@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tapelab.derivatives import Plan, SingularMatrixError, pack, unpack
-from tapelab.derivatives.machinery.failures import singular
+from tapelab.derivatives.errors import singular
 from tapelab.optimize.bounds import Bounds, bounds_of
 from tapelab.optimize.losses import Loss
 from tapelab.optimize.objective import Objective

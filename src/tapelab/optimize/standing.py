@@ -9,7 +9,7 @@ alone prove nothing of the directions that were not seen.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tapelab.derivatives.curvature.spectrum import lanczos
+from tapelab.derivatives.spectrum import lanczos
 
 import numpy as np
 

@@ -31,7 +31,6 @@ KERNEL = {
     "language_info": IPythonKernel.language_info,
 }
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]\([^)]*\)\s*")
-_LAST_COLUMN = re.compile(r"^(\|.*\|)[^|\n]*\|$", re.MULTILINE)  # of the start page's tables: the badges
 _LINK = re.compile(r"\]\((\w+\.ipynb)")
 
 
@@ -85,16 +84,13 @@ def for_learners(nb: nbformat.NotebookNode, home: str) -> nbformat.NotebookNode:
 
 
 def _for_jupyterlab(nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """A notebook without what is Colab's: the badges, whose picture comes from the network, and the mark of a form,
+    """A notebook without what is Colab's: the badge, whose picture comes from the network, and the mark of a form,
     which JupyterLab would show with the title of each folded cell. The argument is changed."""
     for cell in nb.cells:
-        tags = cell.metadata.get("tags", [])
         if cell.cell_type == "code":
             cell.source = re.sub(r"\A# @title ", "# ", cell.source)
-        elif "badges" in tags:
+        elif "badges" in cell.metadata.get("tags", []):
             cell.source = _BADGE.sub("", cell.source)
-        elif "catalogue" in tags:
-            cell.source = _LAST_COLUMN.sub(r"\1", cell.source)
     return nb
 
 
@@ -122,6 +118,8 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
     for notebook in catalogue.notebooks:
         nb = for_learners(read_notebook(catalogue.ipynb(notebook)), home)
         for cell in nb.cells:
+            if "jupyter" in cell.metadata:
+                cell.metadata["cellView"] = "form"  # Colab's fold
             if cell.cell_type == "markdown":
                 cell.source = _LINK.sub(lambda found: f"]({addresses.get(found[1], found[1])}", cell.source)
         copies[f"{notebook.name}.ipynb"] = _bytes(nb)

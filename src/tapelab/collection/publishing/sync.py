@@ -1,26 +1,25 @@
-"""From the sources to what people open: generated text into the twins, the README and the teachers' page, the twins
-into notebooks, and the notebooks' outputs.
+"""From the sources to what people open: generated text into the twins, the README and the site's pages, the twins into
+notebooks, and the notebooks' outputs.
 
 The py:percent text is the source. A cell tagged ``badges`` or ``catalogue`` is generated as a whole; a cell tagged
 ``setup`` begins with a generated bootstrap, and the notebook's own imports follow it. A cell that ends with an
 exercise's check is that exercise's starter, below a heading with its title and minutes. What is not the lesson (set-up,
-parameters, checks, the drawing of figures) is folded in the notebook: JupyterLab, Colab and myst-nb each have a mark.
+parameters, checks, the drawing of figures) is folded. A notebook is its text and outputs, and nothing else: so plain
+jupytext, which others call, leaves it as it is.
 """
 
-import base64
 import importlib
 import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
-from tapelab.collection.publishing import teachers, times
+from tapelab.collection.publishing import pages, times
 from tapelab.collection.publishing.copies import colab_url
 from tapelab.collection.templates import rendered
 from tapelab.process.files import write_whole
@@ -33,18 +32,17 @@ from nbclient import NotebookClient
 from rich.console import Console
 from rich.progress import track
 
-# Every twin's header. The alternative text is in the text once, as "alt"; myst-nb's key is derived from it.
+KEPT = ("tags", "alt", "jupyter", "lines_to_next_cell")  # of a cell; the last is jupytext's own, whatever the filter
+# Every twin's header. Jupytext drops what its filter does not name; JupyterLab marks a notebook as changed that names
+# its kernel otherwise than the kernel does.
 HEADER = {
     "jupytext": {
         "formats": "ipynb,py:percent",
         "notebook_metadata_filter": "kernelspec,jupytext,-jupytext.text_representation.jupytext_version",
-        "cell_metadata_filter": "tags,alt,-all",
+        "cell_metadata_filter": "tags,alt,jupyter,-all",
     },
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
-
-COVER = "cover.png"
-HIDDEN = "hide-input"  # the tag by which myst-nb folds a cell
 
 _CHECK = re.compile(r"^exercises\.(\w+)\.check\(.*\)\s*\Z", re.MULTILINE)  # a cell's last line
 _EXERCISE = re.compile(r"^### Exercise: .*$", re.MULTILINE)
@@ -64,22 +62,6 @@ def badges(catalogue: Catalogue, notebook: Notebook, needed: times.Times) -> str
 def bootstrap(catalogue: Catalogue) -> str:
     """The lines with which every notebook's cell tagged ``setup`` begins."""
     return rendered("setup.py", catalogue=catalogue) + "\n"
-
-
-def table(catalogue: Catalogue, link: Callable[[Notebook], str]) -> str:
-    """The tables of notebooks, in Markdown: one for each part.
-
-    Args:
-        catalogue: a `Catalogue`.
-        link: a function from a notebook to the address that its title links to.
-    """
-    return rendered(
-        "notebooks.md",
-        catalogue=catalogue,
-        link=link,
-        times=lambda notebook: times.of(_read(catalogue, notebook)),
-        badge=lambda notebook: _colab_badge(catalogue, notebook),
-    )
 
 
 def as_code(catalogue: Catalogue) -> str:
@@ -103,38 +85,6 @@ def _read(catalogue: Catalogue, notebook: Notebook) -> nbformat.NotebookNode:
     raise ValueError(f"there is neither {text} nor {nb}; the catalogue lists {notebook.name}")
 
 
-def cover(catalogue: Catalogue) -> tuple[bytes, str]:
-    """The figure that stands for the collection: the one drawn by the cell tagged ``cover``.
-
-    Returns:
-        The PNG's bytes and its alternative text.
-
-    Raises:
-        ValueError: if no notebook has a cell with that tag and a figure.
-    """
-    existing = [path for path in map(catalogue.ipynb, catalogue.notebooks) if path.exists()]
-    for path in existing:
-        for cell in nbformat.read(path, as_version=4).cells:
-            if "cover" in cell.metadata.get("tags", []):
-                for output in cell.outputs:
-                    if "image/png" in output.get("data", {}):
-                        return base64.b64decode(output.data["image/png"]), cell.metadata["alt"]
-    raise ValueError("no notebook has a cell tagged 'cover' that draws a figure; tag the one the README is to show")
-
-
-def readme(catalogue: Catalogue, text: str) -> str:
-    """The README with its cover and its table generated anew.
-
-    Raises:
-        ValueError: if the README lacks a pair of marker lines.
-    """
-    blocks = {
-        "cover": f"![{cover(catalogue)[1]}]({catalogue.folder.name}/{COVER})",
-        "notebooks": table(catalogue, link=lambda n: f"{catalogue.folder.name}/{n.name}.ipynb"),
-    }
-    return texts.generated(text, blocks, "README.md")
-
-
 def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
     """A notebook's py:percent text with its generated cells filled in.
 
@@ -152,16 +102,16 @@ def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
     _fill_exercises(nb, notebook)
     for cell in nb.cells:
         tags = cell.metadata.get("tags", [])
-        if HIDDEN in tags:  # the notebook was saved with its twin, in JupyterLab
-            tags.remove(HIDDEN)
+        cell.metadata.pop("jupyter", None)
+        if times.FOLDED & {*tags}:
+            cell.metadata["jupyter"] = {"source_hidden": True}
+        # In the order in which a save in JupyterLab writes them.
+        cell.metadata = nbformat.from_dict(dict(sorted(cell.metadata.items())))
         if "badges" in tags:
             cell.source = badges(catalogue, notebook, times.of(nb))
         elif "catalogue" in tags:
-            if cell.cell_type == "markdown":
-                tables = table(catalogue, link=lambda n: f"{n.name}.ipynb")
-                cell.source = f"<details><summary>All notebooks, as a table</summary>\n\n{tables}\n\n</details>"
-            else:
-                cell.source = as_code(catalogue)
+            is_text = cell.cell_type == "markdown"
+            cell.source = pages.table(catalogue, "", colab=False) if is_text else as_code(catalogue)
         elif "setup" in tags:
             # The bootstrap ends with the line that calls pip; what follows is the notebook's own.
             own = re.sub(r"\A.*run_line_magic[^\n]*\n", "", cell.source + "\n", flags=re.DOTALL)
@@ -188,32 +138,16 @@ def _fill_exercises(nb: nbformat.NotebookNode, notebook: Notebook) -> None:
 
 
 def notebook_from_text(text: str, old: nbformat.NotebookNode | None = None) -> nbformat.NotebookNode:
-    """The notebook that a py:percent text describes, with the outputs that an older version has for the same inputs.
-
-    Each figure's alternative text, which the text gives once as ``alt``, is also stored where myst-nb reads it. What is
-    not the lesson gets the marks by which JupyterLab, Colab and myst-nb fold a cell.
-    """
+    """The notebook that a py:percent text describes, with the outputs that an older version has for the same inputs."""
     nb = jupytext.reads(text, fmt="py:percent")
+    given = [{key: value for key, value in cell.metadata.items() if key in KEPT} for cell in nb.cells]
     if old is not None:
         nb = combine_inputs_with_outputs(nb, old, fmt="py:percent")
-    for cell in nb.cells:
-        given = {key: cell.metadata[key] for key in ("tags", "alt") if key in cell.metadata}
-        cell.metadata = nbformat.from_dict(given | _derived(given))
     nb.metadata["language_info"] = {"name": "python"}
     nb.nbformat, nb.nbformat_minor = 4, 5
     for number, cell in enumerate(nb.cells):
-        cell.id = f"cell-{number:02}"
+        cell.id, cell.metadata = f"cell-{number:02}", nbformat.from_dict(given[number])
     return nb
-
-
-def _derived(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from the metadata of a cell that its text gives."""
-    derived = {}
-    if "alt" in given:
-        derived["mystnb"] = {"image": {"alt": given["alt"]}}
-    if times.FOLDED & set(given.get("tags", [])):
-        derived |= {"tags": [*given["tags"], HIDDEN], "jupyter": {"source_hidden": True}, "cellView": "form"}
-    return derived
 
 
 def differences(catalogue: Catalogue, notebook: Notebook) -> list[str]:
@@ -275,7 +209,7 @@ def _why_not(act: Callable[..., object], *args: Any, **options: Any) -> str | No
 def refresh_all(
     catalogue: Catalogue, notebooks: Sequence[Notebook], *, execute: bool = True, workers: int = 1
 ) -> list[tuple[str, str]]:
-    """Refresh notebooks side by side, with a progress bar, and then the README with its picture and the teachers' page.
+    """Refresh notebooks side by side, with a progress bar, and then the README and the site's pages.
 
     Returns:
         A list of (name, message) for those that failed; their files are left as they were.
@@ -289,17 +223,11 @@ def refresh_all(
                     failures.append((waiting[future].name, message))
         except KeyboardInterrupt:
             os._exit(130)  # the kernels notice, and end as well; no file is ever half written
-    for name, write in {"README.md": _write_readme, teachers.PAGE: _write_teachers_page}.items():
-        if message := _why_not(write, catalogue, catalogue.folder.resolve().parent / name):
-            failures.append((name, message))
+    for path in pages.paths(catalogue):
+        if message := _why_not(_rewrite, catalogue, path):
+            failures.append((path.relative_to(catalogue.folder.resolve().parent).as_posix(), message))
     return failures
 
 
-def _write_readme(catalogue: Catalogue, path: Path) -> None:
-    write_whole(path, readme(catalogue, path.read_text(encoding="utf-8")).encode())
-    write_whole(catalogue.folder / COVER, cover(catalogue)[0])
-
-
-def _write_teachers_page(catalogue: Catalogue, path: Path) -> None:
-    if path.exists():  # a collection may have none
-        write_whole(path, teachers.page(catalogue, path.read_text(encoding="utf-8")).encode())
+def _rewrite(catalogue: Catalogue, path: Path) -> None:
+    write_whole(path, pages.page(catalogue, path).encode())

@@ -106,7 +106,7 @@ def results(catalogue: Catalogue, notebook: Notebook) -> dict[str, str]:
 def lessons(text: str) -> dict[str, list[Step]]:
     """From a notebook's number to the plan of its lesson, as the page has it."""
     found = {}
-    for number, part in _parts(text).items():
+    for number, part in parts(text).items():
         found[number] = []
         for minutes, place, section, what in _STEP.findall(part):
             where = 0 if place else int(section)
@@ -153,7 +153,7 @@ def page(catalogue: Catalogue, text: str) -> str:
     return _PATH.sub(lambda row: f"{row[1]} {_together(catalogue, row[2].split(', '))} |", text)
 
 
-def _parts(text: str) -> dict[str, str]:
+def parts(text: str) -> dict[str, str]:
     """From a notebook's number to its part of the page."""
     starts = list(_LESSON.finditer(text))
     ends = [match.start() for match in starts[1:]] + [len(text)]
@@ -187,7 +187,7 @@ def _problems(plan: Sequence[Step], inside: Mapping[int, Section], sheet: Module
 
 def _with_titles(text: str, notebook: Notebook, inside: Mapping[int, Section]) -> str:
     """The page with a notebook's title, and those of the sections in its plan."""
-    old = _parts(text)[notebook.number]
+    old = parts(text)[notebook.number]
 
     def row(match: re.Match[str]) -> str:
         minutes, place, section, what = match.groups()

@@ -5,101 +5,34 @@ answer (a guess, an exercise) is shown as the question, and buttons open the not
 """
 
 import importlib
-import inspect
+import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from copy import deepcopy
 from html import escape
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 
-from tapelab import explain
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
-from tapelab.collection.publishing import copies, ratios, times
-from tapelab.collection.templates import ENVIRONMENT, rendered
-from tapelab.derivatives.wrong import cure
-from tapelab.graphs.operations import FACTS, OPERATIONS, WRONG, known
-from tapelab.graphs.operations.operation import FAMILIES
+from tapelab.collection.publishing import copies, ratios, teachers, times
+from tapelab.collection.publishing.pages import FOLDER, PACKAGES
+from tapelab.collection.templates import rendered
 from tapelab.process.session import alternatives
 
 import nbformat
+from PIL import Image
 
-PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
-AUDIT = "ci/derivative_audit"  # whose pages are generated there
+AUDIT = "ci/derivative_audit/RESULTS.md"  # a page that is generated there
 COPIES = "copies"  # the learner's copies, to download
-MOVED = "moved"  # what stands at the addresses that notebooks had; Sphinx copies it as it is
+MATHJAX = ("tex-chtml.js", "output/chtml/fonts")  # what a page loads; the package has five times as much
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
-_API = {
-    "explain": "Why a gradient is None, NaN, zero or huge",
-    "derivatives": "Derivatives of whole models",
-    "optimize": "Optimisers",
-    "gradcheck": "Central differences",
-    "exercises": "Exercises and predictions",
-    "plots": "Pictures",
-    "interactive": "Figures with controls",
-    "data": "Data",
-}
-
-
-def _heading(title: str) -> str:
-    """A title as a heading: the names in it as code, and otherwise a capital."""
-    if "_" in title:
-        return re.sub(r"\w+_\w+", r"`\g<0>`", title if title.isidentifier() else title[0].upper() + title[1:])
-    return _literal(title[0].upper() + title[1:])
-
-
-def _literal(text: str) -> str:
-    """A sentence of a program as Markdown: stars and brackets in it are code's."""
-    return re.sub(r"([*_<\[\]$`])", r"\\\1", text)
-
-
-ENVIRONMENT.filters |= {"heading": _heading, "literal": _literal}
-
-
-def _rooms() -> Iterator[tuple[str, str]]:
-    """How each package works, which its docstring says to whoever reads the code: pairs of its name and the text."""
-    for name in _API:
-        _, begin, text = inspect.cleandoc(importlib.import_module(f"tapelab.{name}").__doc__).partition("How it works")
-        if begin:
-            yield name, begin + text
-
-
-def _operations() -> list[tuple[str, list[tuple[str, ...]]]]:
-    """What `tapelab.graphs` and `tapelab.derivatives` know of TensorFlow's operations, as rows for each family."""
-    said = {kind: [row.why for row in rows] for kind, rows in WRONG.items()}
-    for kind, own in cure.GRADIENTS.items():
-        said.setdefault(kind, []).append((own.__doc__ or "").splitlines()[0])
-    families = {}
-    for kind in sorted(OPERATIONS.keys() | said):
-        row = known(kind)
-        cells = (f"`{kind}`", row.linear, row.facts, ". ".join(said.get(kind, [])))
-        families.setdefault(row.family or "no row of its own", []).append(cells)
-    return sorted(families.items())
-
-
-def _generated(catalogue: Catalogue, pages: Path) -> dict[str, Callable[[], str]]:
-    """What is filled in where a page has a line ``<!-- KEY -->``."""
-
-    def needed(notebook: Notebook) -> times.Times:
-        return times.of(read_notebook(catalogue.ipynb(notebook)))
-
-    def picture() -> str:
-        # As part of the page it follows the page's theme.
-        return rendered("tape.md", picture=(pages / "_static" / "tape.svg").read_text(encoding="utf-8"))
-
-    return {
-        "TAPE": picture,
-        "TABLE": lambda: rendered("table.md", parts=catalogue.parts(), times=needed),
-        "RATIOS": lambda: ratios.figure(ratios.rows((pages / "how_it_compares.md").read_text(encoding="utf-8"))),
-        "ROOMS": lambda: rendered("rooms.md", rooms=_rooms()),
-        "OPERATIONS": lambda: rendered("operations.md", families=_operations(), meanings=FAMILIES, facts=FACTS),
-        "CAUSES": lambda: rendered("causes.md", registry=explain.CAUSES),
-        "VALUES": lambda: rendered("causes.md", registry=explain.VALUES),
-        "RETRACING": lambda: rendered("retracing.md", reasons=explain.RETRACING),
-    }
+_EXERCISE = re.compile(r"^exercises\.(\w+)\.check\(", re.MULTILINE)
 
 
 def address(catalogue: Catalogue) -> str:
@@ -116,40 +49,62 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         target: the folder.
     """
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(catalogue.folder.resolve().parent / PAGES, target)
-    home, generated = copies.home_url(catalogue), _generated(catalogue, target)
-    for page in target.glob("*.md"):
-        text = re.sub(r"\]\(\.\./(notebooks/\w+\.ipynb)", r"](\1", page.read_text(encoding="utf-8"))
-        text = re.sub(r"<!-- ([A-Z]+) -->", lambda found: generated[found[1]](), text)
+    shutil.copytree(catalogue.folder.resolve().parent / FOLDER, target)
+    _divide(target / Path(teachers.PAGE).name)
+    home, figures = copies.home_url(catalogue), _figures(target)
+    for page in target.rglob("*.md"):
+        text = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", page.read_text(encoding="utf-8"))
+        for mark, figure in figures.items():
+            text = text.replace(mark, figure)
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
-    for folder in ("notebooks", COPIES, "api", f"{MOVED}/notebooks"):
+    for folder in ("notebooks", COPIES, "api", "audit"):
         (target / folder).mkdir(parents=True)
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
         nbformat.write(_page(catalogue, notebook, deepcopy(nb)), target / "notebooks" / f"{notebook.name}.ipynb")
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
-        for name in notebook.formerly:
-            page = target / MOVED / "notebooks" / f"{name}.html"
-            page.write_text(rendered("moved.html", notebook=notebook), encoding="utf-8")
-    for name, title in _API.items():
+    for name, title in PACKAGES.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
-    _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
-    index, packages = target / "index.md", [f"tapelab.{name} <api/{name}>" for name in _API]
+    shutil.copyfile(catalogue.folder.resolve().parent / AUDIT, target / "audit" / "RESULTS.md")
+    mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
+    for part in MATHJAX:
+        copy = shutil.copytree if (mathjax / part).is_dir() else shutil.copyfile
+        (target / "_static" / "mathjax" / part).parent.mkdir(parents=True, exist_ok=True)
+        copy(mathjax / part, target / "_static" / "mathjax" / part)
+    moved = {f"notebooks/{name}": f"{n.name}.html" for n in catalogue.notebooks for name in n.formerly}
+    settings = {"address": address(catalogue), "repository": copies.home_url(catalogue), "moved": moved}
+    (target / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    index, packages = target / "index.md", [f"tapelab.{name} <api/{name}>" for name in PACKAGES]
     pages = [(part, [f"{n.number} {n.title} <notebooks/{n.name}>" for n in group]) for part, group in catalogue.parts()]
     contents = rendered("contents.md", parts=pages, packages=packages)
     index.write_text(index.read_text(encoding="utf-8") + f"{contents}\n", encoding="utf-8")
 
 
-def _copy_audit(folder: Path, target: Path) -> None:
-    """Copy the audit's pages; the list of faults becomes the way to the page of each."""
-    for page in folder.rglob("*.md"):
-        copy = target / page.relative_to(folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(page, copy)
-    faults = target / "upstream" / "README.md"
-    names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
-    contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
-    faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
+def _figures(target: Path) -> dict[str, str]:
+    """From what stands in a page to the figure in its place, which follows the page's theme as a part of it."""
+    tape = (target / "_static" / "tape.svg").read_text(encoding="utf-8")
+    (mark,) = re.findall(r"!\[.*\]\(_static/tape\.svg\)", (target / "index.md").read_text(encoding="utf-8"))
+    figures = {mark: rendered("tape.md", picture=tape)}
+    compared = (target / "how_it_compares.md").read_text(encoding="utf-8")
+    return (
+        figures | {"<!-- RATIOS -->": ratios.figure(ratios.rows(compared))}
+        if "<!-- RATIOS -->" in compared
+        else figures
+    )
+
+
+def _divide(page: Path) -> None:
+    """Make a page of each lesson: the whole is as long as a book."""
+    text = page.read_text(encoding="utf-8")
+    lessons = teachers.parts(text)
+    page.with_suffix("").mkdir()
+    for number, lesson in lessons.items():
+        title = re.sub(r"[#\[\]]|\(.*\)", "", lesson.partition("\n")[0]).strip()
+        text = text.replace(lesson, f"- [{title}]({page.stem}/{number}.md)\n")
+        text = re.sub(rf"\(#{number}-[^)]*\)", f"({page.stem}/{number}.md)", text)
+        lesson = re.sub(r"\]\((?=\w+\.md)", "](/", lesson.removeprefix("##").replace("\n#### ", "\n## "))
+        (page.with_suffix("") / f"{number}.md").write_text(f"---\norphan: true\n---\n{lesson}", encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:
@@ -178,8 +133,11 @@ def _public(module: ModuleType) -> list[str]:
 
 def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """A notebook as a page of the site. The argument is changed."""
-    home = copies.home_url(catalogue)
+    home, shown = copies.home_url(catalogue), []
+    sheet = importlib.import_module(f"tapelab.exercises.sheets.{notebook.name.partition('_')[2]}")
     for cell in nb.cells:
+        shown.append(cell)
+        mystnb = cell.metadata["mystnb"] = {"image": {"alt": cell.metadata["alt"]}} if "alt" in cell.metadata else {}
         if "badges" in cell.metadata.get("tags", []):
             cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
         elif cell.cell_type == "markdown":
@@ -188,16 +146,31 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
         elif set(cell.metadata.get("tags", [])) & times.FOLDED:
             title = _TITLE.match(cell.source)
             cell.source = cell.source[title.end() :]
-            cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
+            cell.metadata.tags.append("hide-input")  # by which myst-nb folds
+            mystnb |= {"code_prompt_show": title[1], "code_prompt_hide": title[1]}
         elif _UNANSWERED.search(cell.source):
             cell.outputs = []
+            if exercise := _EXERCISE.search(cell.source):
+                one = getattr(sheet, exercise[1])
+                shown.append(nbformat.v4.new_markdown_cell(rendered("exercise.md", one=one)))
         if "outputs" in cell:
-            cell.outputs = [shown for output in cell.outputs for shown in _with_numbers(output)]
+            cell.outputs = [each for output in cell.outputs for each in _with_numbers(_smaller(output))]
         for output in cell.get("outputs", []) if "alt" in cell.metadata else []:
             if "text/html" in output.get("data", {}):  # a moving picture, which carries its title alone
                 told = f'alt="{escape(cell.metadata["alt"])}"'
                 output.data["text/html"] = re.sub(r'\balt="[^"]*"', lambda _, told=told: told, output.data["text/html"])
+    nb.cells = shown
     return nb
+
+
+def _smaller(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """An output, its figure without the transparency that it does not use. The argument is changed."""
+    if "image/png" in output.get("data", {}):
+        picture, file = Image.open(BytesIO(b64decode(output.data["image/png"]))), BytesIO()
+        if picture.mode == "RGBA" and picture.getextrema()[3] == (255, 255):
+            picture.convert("RGB").save(file, "PNG", optimize=True)
+            output.data["image/png"] = b64encode(file.getvalue()).decode()
+    return output
 
 
 def _with_numbers(output: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:

@@ -108,6 +108,8 @@ def _convert_sweep(name: str, text: str, default: object) -> list[object]:
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*", part) if type(default) is int else None
         if ends is None:
+            if type(default) is int and ".." in part:
+                raise ParameterError(f"--sweep {name}={part}: expected first..last, such as {name}=0..9")
             values.append(_convert(name, part, default))
             continue
         first, last = int(ends[1]), int(ends[2])

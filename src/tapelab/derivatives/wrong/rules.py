@@ -7,8 +7,10 @@ runs.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tapelab.derivatives.wrong.moments import modules
 from tapelab.graphs.operations import known, with_fact
 from tapelab.graphs.operations.operation import MOVING
+from tapelab.graphs.program import function_body
 from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
@@ -16,6 +18,9 @@ import numpy as np
 _KINKS = ("Relu", "Maximum", "Minimum")
 # What these compute from something that touches 0 and does not cross it does the same.
 _KEEPS_ZEROS = with_fact("keeps zeros") | with_fact("crosses") | with_fact("passes") - with_fact("flat")
+# What has no other values than positive ones, and what has none if its real inputs have none.
+_POSITIVE = {"Cosh", "Exp", "Sigmoid", "Softmax", "Softplus"}
+_ALL_POSITIVE = {"Mean", "Mul", "Pow", "Prod", "RealDiv", "Rsqrt", "Sqrt", "Sum", "Minimum", "Max", "Min"}
 _ONE_AT_ITS_BEND = with_fact("one at its bend")
 
 
@@ -27,58 +32,95 @@ class Met(NamedTuple):
         depends: for each input, whether it depends on the sources.
         reached: references of the tensors that do.
         within: the operations from which the results are computed.
+        called: whether it is in a function that the graph calls.
     """
 
     op: tf.Operation
     depends: list[bool]
     reached: set
     within: set[tf.Operation]
+    called: bool
 
     def used(self, tensors: Tensors) -> bool:
         """Whether the results are computed from one of these tensors."""
         return any(not self.within.isdisjoint(tensor.consumers()) for tensor in tensors)
 
 
-def _log_add_exp_by_name(met: Met) -> bool:
-    """Whether a function of tf.experimental.numpy made a logarithm, where it was not replaced: by the stack."""
-    return any(
-        frame.name in ("logaddexp", "logaddexp2") and frame.filename.endswith("np_math_ops.py")
-        for frame in met.op.traceback or []
-    )
-
-
-def _index_may_stand_twice(met: Met) -> bool:
-    """Whether an index may stand twice: not in constants where it does not, nor in the parts of one partition."""
-    half = len(met.op.inputs) // 2
-    if not met.op.outputs[0].dtype.is_floating or not any(met.depends[half:]):
+def _stands_twice(met: Met) -> bool | None:
+    """Whether an index stands twice, of what writes at indices; None where that is not known in the graph."""
+    if met.op.type == "TensorScatterUpdate":
+        indices, written = [met.op.inputs[1]], met.depends[2]
+    else:
+        half = len(met.op.inputs) // 2
+        indices, written = list(met.op.inputs[:half]), any(met.depends[half:])
+    if not written or not (met.op.outputs[0].dtype.is_floating or met.op.outputs[0].dtype.is_complex):
         return False
-    indices = [tensor.op for tensor in met.op.inputs[:half]]
-    kinds = {op.type for op in indices}
-    if kinds == {"DynamicPartition"}:
-        return len(set(indices)) != 1  # one is the gradient of tf.dynamic_partition
-    if kinds != {"Const"}:
-        return True
-    values = np.concatenate([tf.make_ndarray(op.get_attr("value")).ravel() for op in indices])
-    return len(np.unique(values)) != len(values)
+    makers = {tensor.op for tensor in indices}
+    if {op.type for op in makers} == {"DynamicPartition"} and len(makers) == 1:
+        return False  # the gradient of tf.dynamic_partition
+    values = [tf.get_static_value(tensor) for tensor in indices]
+    if any(value is None for value in values):
+        return None
+    if met.op.type == "TensorScatterUpdate":
+        rows = np.reshape(values[0], [-1, values[0].shape[-1]])
+    else:
+        rows = np.concatenate([np.reshape(value, [-1, 1]) for value in values])
+    return len(np.unique(rows, axis=0)) < len(rows)
 
 
 def _uses_batch_statistics(met: Met) -> bool:
     return met.used(met.op.outputs[1:3]) if met.op.get_attr("is_training") else any(met.depends[3:5])
 
 
-def _is_bisection(met: Met) -> bool:
-    """Whether a loop is one of tf.linalg.eigh_tridiagonal, which is no operation of its own: by names.
+def _bisects(met: Met) -> bool:
+    """Whether a loop halves an interval: a bound becomes the middle, or stays, by a comparison."""
+    try:
+        body = function_body(met.op.graph, met.op.get_attr("body").name)
+    except LookupError:
+        return False
+    bounds = {tensor.ref() for tensor in body.inputs}
+    chosen = [past_identities(tensor).op for tensor in body.outputs]
+    selects = [op for op in chosen if op.type in ("Select", "SelectV2")]
+    pairs = [[past_identities(tensor) for tensor in op.inputs[1:]] for op in selects]
+    return any(
+        bound.ref() in bounds and _is_a_middle(middle, bounds)
+        for pair in pairs
+        for bound, middle in (pair, reversed(pair))
+    )
 
-    The scope has its name, unless the caller gave another, and the stack has it, unless the graph was loaded.
-    """
-    scopes, frames = met.op.name.split("/"), met.op.traceback or []
-    return any(name.startswith("eigh_tridiagonal") for name in [*scopes, *(frame.name for frame in frames)])
+
+def _is_a_middle(tensor: tf.Tensor, bounds: set) -> bool:
+    """Whether a tensor is the mean of two others of these, however it is written."""
+    left, found, halves = [tensor], set(), False
+    while left:
+        each = past_identities(left.pop())
+        if each.ref() in bounds:
+            found.add(each.ref())
+        elif each.op.type in ("Add", "AddV2", "Sub", "Mul", "RealDiv"):
+            left += each.op.inputs
+        elif (value := tf.get_static_value(each)) is not None:
+            halves = halves or bool(np.all((value == 0.5) | (value == 2)))
+        else:
+            return False
+    return halves and len(found) == 2
+
+
+def past_identities(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor that a tensor is a copy of."""
+    while tensor.op.type in ("Identity", "StopGradient"):
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def _may_cancel_a_kink(met: Met) -> bool:
     inside = met.op.inputs[0]
     tensor = inside.op.inputs[0] if inside.op.type == "Neg" else inside
     signed = [tensor, *[user.outputs[0] for user in tensor.consumers() if user.type == "Neg"]]
+    if tensor.op.type == "Sub":  # as of logaddexp: |a - b| beside the larger one of a and b
+        a, b = tensor.op.inputs
+        larger = [user for user in a.consumers() if user.type in ("Maximum", "Minimum") and user in met.within]
+        if any(all(each in (a.ref(), b.ref()) for each in map(tf.Tensor.ref, user.inputs)) for user in larger):
+            return True
     return any(user.type in _KINKS and user in met.within for each in signed for user in each.consumers())
 
 
@@ -191,18 +233,106 @@ def _is_square_of_modulus(met: Met) -> bool:
     return exponent is None or bool(np.any(exponent == 2))
 
 
+def _constant(tensor: tf.Tensor) -> np.ndarray | None:
+    """The value of a tensor, where the graph shows it, past what changes its shape alone."""
+    while tensor.op.type in ("Cast", "Identity", "Reshape", "StopGradient"):
+        tensor = tensor.op.inputs[0]
+    return tf.get_static_value(tensor)
+
+
+def _is_positive(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is above 0 wherever it has a number, but for rounding, as far as the graph shows."""
+    op, value = tensor.op, _constant(tensor)
+    if value is not None:
+        return value.dtype.kind == "f" and bool(np.all(value > 0))
+    real = [part for part in op.inputs if part.dtype.is_floating]
+    if not real:
+        return False
+    if op.type in _ALL_POSITIVE or known(op.type).family == MOVING:
+        return all(map(_is_positive, real))
+    if op.type in ("Add", "AddV2", "Maximum"):
+        return any(map(_is_positive, real)) and (op.type == "Maximum" or all(map(_is_not_negative, real)))
+    return op.type in _POSITIVE
+
+
+def _is_not_negative(tensor: tf.Tensor) -> bool:
+    op = tensor.op
+    if op.type in ("Abs", "Relu", "Square") or (op.type == "Mul" and _same(*op.inputs)):
+        return True
+    return _is_positive(tensor) or (op.type in ("Mean", "Sum") and _is_not_negative(op.inputs[0]))
+
+
+def _is_zero_somewhere(met: Met) -> bool:
+    """Whether the first input may have a 0, as far as the graph shows."""
+    first = met.op.inputs[0]
+    first = first.op.inputs[0] if first.op.type == "Neg" else first
+    value = _constant(first)
+    return not np.all(value) if value is not None else not _is_positive(first)
+
+
+def _labels_have_another_sum(met: Met) -> bool:
+    """Whether labels that the graph shows do not sum to 1."""
+    labels = _constant(met.op.inputs[1])
+    return labels is not None and bool(np.any(np.abs(labels.sum(-1) - 1) > 1e-3))
+
+
+def _cuts_off(met: Met) -> bool:
+    """Whether a Fourier transform leaves out the end of its input."""
+    x, length = met.op.inputs[0], tf.get_static_value(met.op.inputs[1])
+    if length is None:
+        return False
+    used = length if met.op.type.startswith("R") else [*length[:-1], length[-1] // 2 + 1]
+    sizes = x.shape[-len(length) :]
+    return any(size is not None and size > most for size, most in zip(sizes, used, strict=True))
+
+
+def _stops_the_mean(met: Met) -> bool:
+    """Whether it is SquaredDifference(x, StopGradient(Mean(x))) as `tf.nn.moments` has it, traced before."""
+    if not met.called and modules():
+        return False  # one of ours would have no StopGradient: it is the caller's own
+    for x, other in (met.op.inputs, reversed(met.op.inputs)):
+        stopped = other.op
+        while stopped.type == "Identity":
+            stopped = stopped.inputs[0].op
+        mean = past_identities(other).op
+        if stopped.type == "StopGradient" and mean.type == "Mean":
+            return _same(past_identities(mean.inputs[0]), past_identities(x))
+    return False
+
+
+def _each_element_is_a_source(met: Met) -> bool:
+    """Whether a matrix is an argument as it is, and not computed so that it is symmetric."""
+    tensor = met.op.inputs[0]
+    while tensor.op.type in ("Cast", "Identity", "Reshape"):
+        tensor = tensor.op.inputs[0]
+    return not met.called and tensor.op.type in ("Placeholder", "ReadVariableOp")
+
+
+def _is_complex(met: Met) -> bool:
+    return any(tensor.dtype.is_complex for tensor in met.op.inputs)
+
+
 RULES: dict[str, Callable[[Met], bool]] = {
     "": lambda _: True,
     "gives_real_numbers": lambda met: any(tensor.dtype.is_floating for tensor in met.op.outputs),
-    "index_may_stand_twice": _index_may_stand_twice,
-    "is_bisection": _is_bisection,
+    "bisects": _bisects,
+    "cuts_off": _cuts_off,
+    "each_element_is_a_source": _each_element_is_a_source,
+    "index_may_stand_twice": lambda met: _stands_twice(met) is None,
+    "index_stands_twice": lambda met: bool(_stands_twice(met)),
+    "is_a_backward_of_a_backward": lambda met: "__backward___backward_" in met.op.get_attr("f").name,
+    "is_complex": _is_complex,
+    "is_complex_with_vectors": lambda met: _is_complex(met) and met.used(met.op.outputs[1:]),
     "is_square_of_modulus": _is_square_of_modulus,
-    "log_add_exp_by_name": _log_add_exp_by_name,
+    "is_zero_somewhere": _is_zero_somewhere,
+    "labels_have_another_sum": _labels_have_another_sum,
     "may_cancel_a_kink": _may_cancel_a_kink,
     "meets_its_minimum": _meets_its_minimum,
     "meets_its_own_minimum": _meets_its_own_minimum,
+    "stops_the_mean": _stops_the_mean,
     "takes_a_constant_where_equal": _takes_a_constant_where_equal,
     "touches_zero": _touches_zero,
     "uses_batch_statistics": _uses_batch_statistics,
+    "uses_the_phase": lambda met: _is_complex(met) and met.used(met.op.outputs[:1]),
     "uses_vectors": lambda met: met.used(met.op.outputs[1:]),
 }

@@ -1,6 +1,6 @@
 """Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues, roots.
 
-`SPECIAL_POINTS` is what the audit of TensorFlow's derivatives (ci/derivative_audit/SPECIAL_POINTS.md) knows: what such
+`SPECIAL_POINTS` is what the audit of TensorFlow's derivatives knows: what such
 a point is called, and by which recorded values an operation is at it. The rows of these causes have the operations. A
 rule alone accuses nobody. Only where differences of the target, to both sides, agree with each other and not with the
 gradient is it told.

@@ -4,8 +4,8 @@
 where TensorFlow's derivatives are wrong or lacking (`WRONG`, of each type), and ``kernels.toml`` where its kernels
 compute something else (`KERNELS`). ``effects.toml`` has how the types start that do more than compute (`EFFECTS`).
 
-The rows say facts, each of which a test tries out. What a transformation makes of an operation (a rule of Taylor mode,
-of sparsity) is a function of that transformation, and asks here for its names: `of_family`, `with_fact`, `linear_in`.
+The rows say facts, each of which a test tries out. Who makes something of
+an operation asks here for its name: `of_family`, `with_fact`, `linear_in`.
 """
 
 import pathlib

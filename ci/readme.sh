@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Run the README's programs with the wheel, beside each Keras that pyproject.toml allows: what is said there is tested.
+#
+#   ci/readme.sh             Keras 3.10 to 3.15
+#   ci/readme.sh 3.12        one of them
+set -euo pipefail
+cd "$(dirname "$0")/.."
+make .venv/state
+versions=("$@")
+[ $# -gt 0 ] || versions=(3.10 3.11 3.12 3.13 3.14 3.15)
+place=$PWD/build/readme
+rm -rf "$place" && mkdir -p "$place/programs"
+.venv/bin/uv build --quiet --wheel --no-build-isolation --python .venv/bin/python --out-dir "$place" .
+.venv/bin/python - "$place/programs" <<'END'
+import re, sys
+from pathlib import Path
+for number, program in enumerate(re.findall(r"```python\n(.*?)```", Path("README.md").read_text("utf-8"), re.DOTALL)):
+    Path(sys.argv[1], f"program_{number}.py").write_text(program, "utf-8")
+END
+.venv/bin/uv venv --quiet --clear --python .venv/bin/python "$place/venv"
+export CUDA_VISIBLE_DEVICES=-1
+failed=()
+for version in "${versions[@]}"; do
+    # The wheel with its own requirements: the newest TensorFlow that takes this Keras comes with it.
+    .venv/bin/uv pip install --quiet --python "$place/venv/bin/python" "$place"/*.whl "keras==$version.*"
+    for program in "$place"/programs/*.py; do
+        (cd "$place/programs" && "$place/venv/bin/python" "$program" >/dev/null) || failed+=("$version: ${program##*/}")
+    done
+    "$place/venv/bin/python" -c 'from importlib.metadata import version as of
+print("README beside TensorFlow", of("tensorflow"), "and Keras", of("keras"))'
+done
+[ ${#failed[@]} -eq 0 ] || { printf 'failed beside Keras %s\n' "${failed[@]}" >&2; exit 1; }

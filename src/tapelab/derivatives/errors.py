@@ -1,0 +1,128 @@
+"""What is raised and warned beyond plain ValueError and TypeError, and TensorFlow's own errors put into words."""
+
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Iterable
+
+from tapelab.graphs.libraries import is_library
+from tapelab.graphs.program import place
+from tapelab.process.tensorflow import tf
+
+
+class UnconnectedSourceError(ValueError):
+    """The function's result does not depend on a source, as far as the tape can see."""
+
+
+class NotFiniteError(ValueError):
+    """A derivative contains NaN or infinity, and the caller asked to be told."""
+
+
+class SingularMatrixError(ValueError):
+    """A matrix that the function inverts, solves with or factorises is singular, and so it has no derivative there."""
+
+
+class MemoryLimitError(RuntimeError):
+    """The result, or the work towards it, is predicted to need more memory than allowed."""
+
+
+class FallbackWarning(RuntimeWarning):
+    """The fast way to compute a derivative does not handle the function; a slower one was taken."""
+
+
+class CannotVectorizeError(NotImplementedError):
+    """Rows cannot be computed all at once; one by one they can."""
+
+
+def warn_caller(message: str, category: type[Warning] = FallbackWarning) -> None:
+    """Warn at the caller's own line, however many calls of this package and of libraries lie between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and is_library(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def told_line(error: BaseException) -> str:
+    """The line of a message that says what happened: AutoGraph's start with "in user code:" and end with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    line = lines[-1] if lines[0].endswith(":") else lines[0]
+    return line if line.startswith(type(error).__name__) else f"{type(error).__name__}: {line[:200]}"
+
+
+# What TensorFlow says of a matrix that is singular, or not positive definite; and which operations do.
+_SINGULAR = {
+    "Input is not invertible": ("MatrixInverse", "Lu"),
+    "Input matrix is not invertible": ("MatrixSolve", "MatrixTriangularSolve"),
+    "Cholesky decomposition was not successful": ("Cholesky",),
+    "Self-adjoint eigen decomposition was not successful": ("SelfAdjointEigV2",),
+    "Eigen decomposition was not successful": ("Eig",),
+}
+_NAMED = re.compile(r"\[Op:([A-Za-z]\w+)\]")
+_NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
+# What its gradients say of themselves, by part of the message.
+_REFUSED = {
+    "Gradient not defined for fast=False": (
+        "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
+        "full rank, or multiply by tf.linalg.pinv"
+    ),
+    "recompute_grad tried to transpose": (
+        "TensorFlow does not differentiate the gradient of what tf.recompute_grad computes by its cotangent. Leave "
+        "tf.recompute_grad out of the function here"
+    ),
+    "of a variable without handle data": (
+        "it calls a loaded model with a loop that reads a variable, and TensorFlow differentiates such a loop once. "
+        "Call the Python function or layer that it was saved from"
+    ),
+}
+
+
+def explained(name: str, error: Exception, operations: Iterable[tf.Operation] = ()) -> Exception:
+    """Return an error that says what to do, where TensorFlow's does not, or else the error itself.
+
+    Args:
+        name: of the derivative and the function, for the message.
+        operations: of the function, as far as it was traced: for the line.
+    """
+    told: Exception | None = None
+    if why := singular(error, operations):
+        told = SingularMatrixError(f"{name}: {why}")
+    elif missing := _NO_GRADIENT.search(str(error)):
+        told = LookupError(
+            f"{name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs"
+            f"{_line_of([missing[1]], operations)}. Write the function with other operations, or give its gradient by "
+            "tf.custom_gradient"
+        )
+    elif why := next((why for part, why in _REFUSED.items() if part in str(error)), None):
+        told = LookupError(f"{name}: {why}")
+    elif "numpy() is only available when eager" in str(error) or "'SymbolicTensor' object has no" in str(error):
+        told = NotImplementedError(
+            f"{name}: the function reads a tensor's value, as .numpy() and float() do, and is traced into a graph, "
+            'where there is none. Use operations of TensorFlow, or compile="eager"'
+        )
+    if told is None:
+        return error
+    told.__cause__ = error
+    return told
+
+
+def singular(error: Exception, operations: Iterable[tf.Operation] = ()) -> str | None:
+    """Say that a matrix is singular, in which operation and at which line; None where an error is another."""
+    said = next((text for text in _SINGULAR if text in str(error)), None)
+    if said is None or not isinstance(error, tf.errors.InvalidArgumentError):
+        return None
+    if named := _NAMED.search(str(error)):
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
+        where = named[1] + (f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else "")
+    else:
+        where = _line_of(_SINGULAR[said], operations).removeprefix(": ") or _SINGULAR[said][0]
+    return (
+        f"a matrix is singular, or not positive definite, in {where} (TensorFlow says: {said}), so that there is no "
+        "result. Add a multiple of the identity to the matrix, or use tf.linalg.lstsq or tf.linalg.pinv"
+    )
+
+
+def _line_of(kinds: Iterable[str], operations: Iterable[tf.Operation]) -> str:
+    """Return ": Type at file:line" of the operations of some types; nothing where there is none."""
+    found = dict.fromkeys(place(op) for op in operations if op.type in kinds)
+    return f": {' or '.join(found)}" if found else ""

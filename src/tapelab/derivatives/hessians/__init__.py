@@ -1,1 +1,0 @@
-"""Hessians, and their products with vectors."""

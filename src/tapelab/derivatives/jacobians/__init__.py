@@ -1,1 +1,0 @@
-"""Jacobians, of a function and of each example of a batch."""

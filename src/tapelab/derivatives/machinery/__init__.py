@@ -1,1 +1,0 @@
-"""What every transformation shares: its problem and recipe, how it is planned, compiled, kept and called."""

@@ -1,1 +1,0 @@
-"""What a call is given: nested arguments as flat lists, what stands beside tensors, and the context of the call."""

@@ -1,1 +1,0 @@
-"""What a function reads from outside its arguments, and whose code that is."""
