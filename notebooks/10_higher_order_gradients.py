@@ -252,7 +252,7 @@ np.testing.assert_allclose(nested, [6.0, 12.0, 4.0], rtol=1e-6)
 
 # %% [markdown]
 # Three. The outer call added up the gradient's elements, $g_0 + g_1 + g_2$, and differentiated that sum, so the result has the shape of `x`. To keep the
-# elements apart, ask for the **Jacobian** of the gradient; [11](11_jacobians.ipynb) explains it. This matrix of all second derivatives is the **Hessian** of $f$.
+# elements apart, ask for the **Jacobian** of the gradient. Take `outer.jacobian(gradient, x)` below on trust, until [11](11_jacobians.ipynb) explains it. This matrix of all second derivatives is the **Hessian** of $f$.
 #
 # Nested gradients are its **column sums**: $6 = 4 + 2 + 0$. For $x^3$, element by element, the Hessian is diagonal. There the column sums *are* the second
 # derivatives, which is why the curve of section 1 came out right.

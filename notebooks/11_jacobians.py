@@ -143,8 +143,8 @@ np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0)
 # Often you do not need the matrix, only its product with one vector. There are two such products.
 #
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`, which
-# [12](12_forward_mode.ipynb) explains:
+# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`; take it on trust until
+# [12 Forward mode](12_forward_mode.ipynb).
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
@@ -379,7 +379,7 @@ print("summed jacobian:   ", from_jacobian.shape)
 print(f"largest difference: {difference:.0e}")
 
 # %% [markdown]
-# What is left is float32's rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
+# The difference is float32's rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
 #
 # Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
 # for each unit, one block of columns for each feature:
@@ -742,7 +742,7 @@ assert misses["second"] < 1e-5
 np.testing.assert_array_equal(first(x), second(x))
 
 # %% [markdown]
-# No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right. What differs is how the rows are made.
+# No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right.
 #
 # By default `jacobian` does not loop. It traces **one** backward pass and rewrites that graph so that each operation handles all upstream gradients in a stack, with a new axis in front. The
 # rewriting is called `pfor`, and it needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the *stack*, and the rows change places.

@@ -664,7 +664,7 @@ assert stuck.numpy() == 0.0
 # Inputs drawn at random miss the kink. Zeros are not random: a bias or a weight that starts at 0, padding, black pixels, a residual that fits exactly. Descent on
 # $(\operatorname{relu}(w) - \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stays there for ever.
 #
-# What the tape computes has a name. It is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient almost everywhere, its integral along a
+# The tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient almost everywhere, its integral along a
 # path is the change of the function, and small noisy steps along it still end where the field contains 0. That may be a point, such as this one, where the gradient is not 0.
 
 # %% [markdown]

@@ -268,7 +268,7 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None: one example more brings up to six rows of $J$. A ReLU network has no zeros of its own, and a smooth activation does not prevent them: with two examples the loss sees this kernel through $2 \times 8$
+# None, here: one example more brings up to six rows of $J$. ReLU makes zeros of its own only where a unit is off on every example, and a smooth activation does not prevent them: with two examples the loss sees this kernel through $2 \times 8$
 # numbers, so at most 16 eigenvalues differ from zero. Too few data for the parameters make a Hessian singular.
 #
 # The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Sections 2 and 3 take one case each: the singular $H$ of ReLU on 7 examples, and the one of `tanh` with both signs.

@@ -118,7 +118,7 @@ np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
 # %% [markdown]
 # ## 2. One Jacobian for each example
 #
-# What you want has shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian, **sum** over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of
+# The Jacobians that you want have shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian, **sum** over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of
 # every patch: in `einsum`, a letter that stands twice takes the diagonal. The third way, `batch_jacobian`, never makes the large one. Below are the shape, and the derivatives of output 0 of example 2:
 
 # %%

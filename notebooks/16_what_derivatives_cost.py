@@ -597,7 +597,7 @@ schedules = {
 }
 for name, (least, style, colour) in schedules.items():
     right.loglog(lengths, least, style, color=colour, label=name)
-right.set(title="A chain of n layers needs fewer and fewer", xlabel="layers n", ylabel="results kept")
+right.set(title="What a chain of n layers has to keep", xlabel="layers n", ylabel="results kept")
 right.set_xticks(lengths[::2], labels=lengths[::2])
 right.set_xticks([], minor=True)
 right.legend(fontsize="small")

@@ -1,7 +1,7 @@
 """Exercises and predictions of the notebook "Batch Jacobians"."""
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
-from tapelab.exercises.passes import count_passes
+from tapelab.exercises.sheets.jacobians import _count_passes
 
 import tensorflow as tf
 
@@ -116,7 +116,7 @@ shared_weights = Exercise(
     checker=Function(
         reference=_weights_of_each,
         inputs=_losses,
-        observe=count_passes("the gradients", lambda *arguments: 1),
+        observe=_count_passes("the gradients", lambda *arguments: 1),
         axes=("example", "input", "output"),
     ),
 )
@@ -498,7 +498,7 @@ laplacian = Exercise(
     checker=Function(
         reference=_laplacian,
         inputs=_fields,
-        observe=count_passes("the Laplacians", lambda function, x: 1 + x.shape[1]),
+        observe=_count_passes("the Laplacians", lambda function, x: 1 + x.shape[1]),
         axes=("example",),
     ),
 )

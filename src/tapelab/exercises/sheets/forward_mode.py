@@ -3,8 +3,7 @@
 from unittest import mock
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
-from tapelab.exercises.passes import count_passes
-from tapelab.exercises.sheets.jacobians import _differences
+from tapelab.exercises.sheets.jacobians import _count_passes, _differences
 
 import numpy as np
 import tensorflow as tf
@@ -130,7 +129,7 @@ one_weight = Exercise(
     checker=Function(
         reference=_one_weight,
         inputs=_layers,
-        observe=count_passes("the derivative", lambda *arguments: 1),
+        observe=_count_passes("the derivative", lambda *arguments: 1),
         axes=("example", "output"),
     ),
 )
@@ -374,7 +373,7 @@ round_trip = Exercise(
     checker=Function(
         reference=_round_trip,
         inputs=_residuals,
-        observe=count_passes("the product", lambda *arguments: 2),
+        observe=_count_passes("the product", lambda *arguments: 2),
         axes=("input",),
     ),
 )
@@ -533,7 +532,7 @@ band = Exercise(
     checker=Function(
         reference=_differences,
         inputs=_bands,
-        observe=count_passes("the Jacobian", lambda f, x: 3),
+        observe=_count_passes("the Jacobian", lambda f, x: 3),
         axes=("output", "input"),
     ),
     seconds=60.0,  # each eager call of `jacobian` traces anew
@@ -630,7 +629,7 @@ def _observe_tapes_only(answer, *arguments):
         used = accumulator.called
         return result
 
-    counted = count_passes("the product", lambda *given: 2)(watched, *arguments)
+    counted = _count_passes("the product", lambda *given: 2)(watched, *arguments)
     return counted | {"an accumulator was used": used}
 
 

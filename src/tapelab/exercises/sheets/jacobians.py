@@ -1,7 +1,9 @@
 """Exercises and predictions of the notebook "Jacobians"."""
 
+import math
+from unittest import mock
+
 from tapelab.exercises import Exercise, Function, Prediction
-from tapelab.exercises.passes import count_passes
 
 import tensorflow as tf
 
@@ -269,6 +271,62 @@ def _(x):
     return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
 
 
+def _count_passes(name, most):
+    """Return an observer for `Function`: an answer's result, and whether it took few passes.
+
+    A pass is a call of `gradient`, an accumulator, or one element of the target of `jacobian`; of `batch_jacobian`,
+    one output. Within `tf.vectorized_map` it counts once for each element.
+
+    Args:
+        name: what the result is called in the feedback.
+        most: from a trial's arguments to the number of passes that is few enough.
+    """
+
+    def observe(answer, *arguments):
+        count = 0
+
+        def counted(method, passes):
+            def call(self, target, *args, **kwargs):
+                nonlocal count
+                total = count + passes(target)
+                result = method(self, target, *args, **kwargs)
+                count = total  # the passes of this call are in it, however many of them were traced as one
+                return result
+
+            return call
+
+        class Tape(tf.GradientTape):
+            gradient = counted(tf.GradientTape.gradient, lambda target: 1)
+            jacobian = counted(tf.GradientTape.jacobian, lambda target: int(tf.size(target)))
+            batch_jacobian = counted(tf.GradientTape.batch_jacobian, lambda target: math.prod(target.shape[1:]))
+
+        class Accumulator(tf.autodiff.ForwardAccumulator):
+            def __init__(self, *args, **kwargs):
+                nonlocal count
+                count += 1
+                super().__init__(*args, **kwargs)
+
+        vectorized_map = tf.vectorized_map
+
+        def counted_map(function, elements, *args, **kwargs):
+            nonlocal count
+            before = count
+            result = vectorized_map(function, elements, *args, **kwargs)
+            count = before + (count - before) * len(tf.nest.flatten(elements)[0])  # the function is traced once
+            return result
+
+        with (
+            mock.patch.object(tf, "GradientTape", Tape),
+            mock.patch.object(tf, "vectorized_map", counted_map),
+            mock.patch.object(tf.autodiff, "ForwardAccumulator", Accumulator),
+        ):
+            result = answer(*arguments)
+        few = most(*arguments)
+        return {name: result, "the number of passes": f"{'at most' if count <= few else 'more than'} {few}"}
+
+    return observe
+
+
 def _of_two(x):
     return tf.sin(tf.cast(tf.range(1, 10), x.dtype) * x[0]) * x[1]
 
@@ -313,7 +371,7 @@ fewest_passes = Exercise(
     checker=Function(
         reference=_differences,
         inputs=_maps,
-        observe=count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
+        observe=_count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
         axes=("output", "input"),
         dtypes=(tf.float32, tf.float64),
     ),

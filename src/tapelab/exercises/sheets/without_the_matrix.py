@@ -1,8 +1,8 @@
 """Exercises and predictions of the notebook "Without the matrix"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
-from tapelab.exercises.passes import count_passes
 from tapelab.exercises.sheets.hessians_and_newton import _pairs, _whole_hessian, _without_curvature_in_b
+from tapelab.exercises.sheets.jacobians import _count_passes
 
 import numpy as np
 import tensorflow as tf
@@ -99,7 +99,7 @@ product = Exercise(
     checker=Function(
         reference=_product,
         inputs=_directions,
-        observe=count_passes("the product", lambda f, xs, vs: 5),
+        observe=_count_passes("the product", lambda f, xs, vs: 5),
     ),
     seconds=30.0,  # forward-over-reverse, where the answer takes it, is slow the first time
 )
