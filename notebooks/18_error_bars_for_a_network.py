@@ -28,7 +28,7 @@
 # @title Parameters
 seed = 0
 steps = 4000  # of each training
-curves = 10  # data sets in section 4
+curves = 10  # data sets in section 4: between 8 and 14
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up

@@ -27,10 +27,10 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-rate = 0.4  # of gradient descent
+rate = 0.4  # of gradient descent: between 0.38 and 0.42
 lower_rate = 0.25  # and in the second run of section 3
 steps = 2500  # of each run
-beta = 0.3  # momentum, in section 6
+beta = 0.3  # momentum, in section 6: between 0.2 and 0.4
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up

@@ -27,7 +27,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-days = 200  # of each campaign in section 4
+days = 200  # of each campaign in section 4: between 150 and 300
 shops = 200  # that learn side by side there
 
 # %% jupyter={"source_hidden": true} tags=["setup"]

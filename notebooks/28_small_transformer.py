@@ -27,7 +27,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 300  # of each training from a random start; a multiple of 50
+steps = 300  # of each training from a random start; a multiple of 50: between 250 and 350
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up

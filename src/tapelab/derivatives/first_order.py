@@ -90,8 +90,8 @@ def linearize(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, unconnected
         wrt, argnums, unconnected: see `tapelab.derivatives`.
 
     Returns:
-        A function of f's arguments. It returns a pair: f's result, and a function that takes tangents, of the structure,
-        shapes and dtypes of the sources, and returns the Jacobian times them, in the result's structure.
+        A function of f's arguments. It returns a pair: f's result, and a function that takes tangents, of the
+        structure, shapes and dtypes of the sources, and returns the Jacobian times them, in the result's structure.
 
     Raises:
         ValueError, TypeError: when called, as `jvp`.
@@ -145,7 +145,7 @@ def linearized(
 
 
 def _require_linear(call: Call, end: int | None) -> None:
-    """Raise where the derivative of the products with cotangents depends on these: it is the same if they are linear."""
+    """Raise where the derivative of products with cotangents depends on these: if they are linear, it does not."""
     with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(call.sources)
