@@ -1,5 +1,6 @@
 """Exercises and predictions of the notebook "Jacobians"."""
 
+import math
 from unittest import mock
 
 from tapelab.exercises import Exercise, Function, Prediction
@@ -46,6 +47,16 @@ passes = Prediction(
         (50, "That counts the source's elements. They are all reached by the same pass."),
         (1, "One pass gives the gradient of *one* scalar. Here each target element is a scalar of its own."),
         (7, "That counts the examples. Each example has 10 outputs, and each of them is a target element."),
+    ),
+)
+
+sum_agrees = Prediction(
+    "jacobians.sum_agrees",
+    options=("both", "the first", "the second", "neither"),
+    remarks=(
+        ("both", "So it should be. One of the two goes through a rule of TensorFlow's that is wrong."),
+        ("the first", "One of them is wrong, but it is the other: the axis is counted from the end in the wrong one."),
+        ("neither", "One of the two agrees. What differs between them is the sign of an axis."),
     ),
 )
 
@@ -260,24 +271,34 @@ def _(x):
     return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
 
 
-def _count_passes(limit):
-    """An observer: the Jacobian, and the number of passes, which is told only where it is above limit(f, x)."""
+def _count_passes(name, most):
+    """Return an observer for `Function`: an answer's result, and whether it took few passes.
 
-    def observe(answer, f, x):
+    A pass is a call of `gradient`, an accumulator, or one element of the target of `jacobian`; of `batch_jacobian`,
+    one output. Within `tf.vectorized_map` it counts once for each element.
+
+    Args:
+        name: what the result is called in the feedback.
+        most: from a trial's arguments to the number of passes that is few enough.
+    """
+
+    def observe(answer, *arguments):
         count = 0
 
-        class Tape(tf.GradientTape):
-            def gradient(self, *args, **kwargs):
+        def counted(method, passes):
+            def call(self, target, *args, **kwargs):
                 nonlocal count
-                count += 1
-                return super().gradient(*args, **kwargs)
-
-            def jacobian(self, target, *args, **kwargs):
-                nonlocal count
-                total = count + int(tf.size(target))
-                result = super().jacobian(target, *args, **kwargs)
+                total = count + passes(target)
+                result = method(self, target, *args, **kwargs)
                 count = total  # the passes of this call are in it, however many of them were traced as one
                 return result
+
+            return call
+
+        class Tape(tf.GradientTape):
+            gradient = counted(tf.GradientTape.gradient, lambda target: 1)
+            jacobian = counted(tf.GradientTape.jacobian, lambda target: int(tf.size(target)))
+            batch_jacobian = counted(tf.GradientTape.batch_jacobian, lambda target: math.prod(target.shape[1:]))
 
         class Accumulator(tf.autodiff.ForwardAccumulator):
             def __init__(self, *args, **kwargs):
@@ -285,13 +306,23 @@ def _count_passes(limit):
                 count += 1
                 super().__init__(*args, **kwargs)
 
+        vectorized_map = tf.vectorized_map
+
+        def counted_map(function, elements, *args, **kwargs):
+            nonlocal count
+            before = count
+            result = vectorized_map(function, elements, *args, **kwargs)
+            count = before + (count - before) * len(tf.nest.flatten(elements)[0])  # the function is traced once
+            return result
+
         with (
             mock.patch.object(tf, "GradientTape", Tape),
+            mock.patch.object(tf, "vectorized_map", counted_map),
             mock.patch.object(tf.autodiff, "ForwardAccumulator", Accumulator),
         ):
-            jacobian = answer(f, x)
-        most = limit(f, x)
-        return {"the Jacobian": jacobian, "the number of passes": f"at most {most}" if count <= most else f"{count}"}
+            result = answer(*arguments)
+        few = most(*arguments)
+        return {name: result, "the number of passes": f"{'at most' if count <= few else 'more than'} {few}"}
 
     return observe
 
@@ -331,16 +362,16 @@ fewest_passes = Exercise(
     title="As few passes as possible",
     minutes=12,
     hints=(
-        "Which of the two ways of section 6 takes as many passes as there are inputs, and which takes as many as "
+        "Which of the two ways of section 5 takes as many passes as there are inputs, and which takes as many as "
         "there are outputs?",
         "`x.shape[0]` is known. For the outputs, evaluate `f(x)` and look at the shape. Then choose.",
-        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 6. Its `tf.eye` makes "
+        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 5. Its `tf.eye` makes "
         "float32 unless you tell it the dtype, and its result is stacked column by column.",
     ),
     checker=Function(
         reference=_differences,
         inputs=_maps,
-        observe=_count_passes(lambda f, x: min(len(f(x)), len(x))),
+        observe=_count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
         axes=("output", "input"),
         dtypes=(tf.float32, tf.float64),
     ),
@@ -467,7 +498,7 @@ chosen_mean = Exercise(
     hints=(
         "What is computed after the block has closed is not on the record. What can you still say to the tape when "
         "you ask it?",
-        "`output_gradients` weights the sum (section 9). Write the mean of the chosen losses as a weighted sum of all "
+        "`output_gradients` weights the sum (section 10). Write the mean of the chosen losses as a weighted sum of all "
         "of them.",
         "The weight of a chosen example is one over the number of chosen ones, that of the others is 0. "
         "`tf.cast(chosen, losses.dtype)` turns True and False into 1 and 0.",

@@ -41,6 +41,36 @@ eager = Prediction(
     ),
 )
 
+slices = Prediction(
+    "what_derivatives_cost.slices",
+    options=("about 3", "about 500", "about 50,000"),
+    remarks=(
+        (
+            "about 3",
+            "So the principle says. Its hypothesis is about each rule: what does the derivative of `x[i]` look like?",
+        ),
+        (
+            "about 500",
+            "One vector as long as x, for 200 picked numbers, would make that. How many such vectors are there?",
+        ),
+    ),
+)
+
+unequal = Prediction(
+    "what_derivatives_cost.unequal",
+    remarks=(
+        ([10, 48], "That is what six equal blocks need. Which checkpoints are left when the block of 7 runs again?"),
+        (
+            [12, 48],
+            "Five checkpoints and seven results are never alive together: the block of 7 is the last one to run again.",
+        ),
+        (
+            [7, 48],
+            "The block of 7 runs again from the data. What else is alive: what does its last layer write, for whom?",
+        ),
+    ),
+)
+
 checkpoints = Prediction(
     "what_derivatives_cost.checkpoints",
     remarks=(
