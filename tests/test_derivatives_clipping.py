@@ -493,12 +493,6 @@ def test_no_example():
     np.testing.assert_array_equal(total[0], np.zeros((6, 7)))
 
 
-def test_without_the_private_captures_examples_go_one_by_one(monkeypatch):
-    monkeypatch.setattr("tapelab.graphs.program.captures", lambda graph: [])
-    monkeypatch.setattr("tapelab.derivatives.examples.variable_uses.captures", lambda graph: [])
-    check(cross_entropy, [W1], X, LABELS, way="reverse mode, examples, vectorised", warned=True)
-
-
 def whole(x):
     return tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2
 

@@ -356,7 +356,7 @@ def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, mon
             if self.total == 30 and self.count == 5:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("tapelab.derivatives.curvature.operator.progress_bar", Bar)
+    monkeypatch.setattr("tapelab.derivatives.curvature.progress_bar", Bar)
     A.trace(9)
     A.diagonal(exact=True)
     A.spectrum(4, 2)

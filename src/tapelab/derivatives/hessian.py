@@ -8,6 +8,7 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import (
     LEAF,
     Argnums,
+    Description,
     ValueOptions,
     Wanted,
     check_chunks,
@@ -105,6 +106,7 @@ class SecondOrderProduct(Recipe):
 
     vector = "vector"
     mode = "reverse over reverse"
+    value_structure: Description | None = None  # of the value that `product` returns, if it is not the function's
 
     def __init__(self, packed: bool):
         self.packed = packed
@@ -129,7 +131,7 @@ class SecondOrderProduct(Recipe):
         found, value = self.product(call, vector)
         if self.packed:
             found = [tf.concat([tf.reshape(part, [-1]) for part in found], axis=0)]
-        return Computed(found, structure, Plan(self.mode, way=self.mode), None, value)
+        return Computed(found, structure, Plan(self.mode, way=self.mode), None, value, self.value_structure)
 
 
 class _HVP(SecondOrderProduct):
@@ -273,7 +275,10 @@ class _Hessian(Recipe):
         for j, wanted in enumerate(products):
             shape = tf.shape(wanted)
             pairs = [
-                (tf.cast(tf.reshape(v, [1, -1]), wanted.dtype), tf.reshape(outputs[i * count + j], [tf.size(v), -1]))
+                (
+                    tf.cast(tf.reshape(v, [1, -1]), wanted.dtype),
+                    tf.reshape(outputs[i * count + j], [tf.size(v), tf.size(wanted)]),
+                )
                 for i, v in enumerate(vector)
             ]
             found.append(tf.reshape(tf.add_n([v @ block for v, block in pairs]), shape))

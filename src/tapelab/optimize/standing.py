@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tapelab.derivatives import pack
-from tapelab.derivatives.spectrum import lanczos
+from tapelab.derivatives.curvature import lanczos
 from tapelab.optimize.directions import conjugate_gradient_direction
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.report import Report, Standing, assign, largest
