@@ -438,8 +438,7 @@ class Transform:
                 self._tell(f'may be wrong with compile="xla": {why}', FallbackWarning)
             return True
         types = frozenset([op.type for op in operations])
-        # Of an index out of range XLA takes the nearest one: only what we gather ourselves is known to be in range.
-        well = types - {"GatherV2"} <= costs.COMPILED_WELL and "GatherV2" not in call.traced.types
+        well = types - costs.OURS <= costs.COMPILED_WELL and call.traced.types.isdisjoint(costs.OURS)
         if self._compile != "auto" or self._programs >= costs.PROGRAMS or not well:
             return False
         if any(wrong.under_xla(operations, call.traced.operations)):
