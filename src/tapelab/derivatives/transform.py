@@ -367,7 +367,10 @@ class Transform:
         try:
             outputs, agrees = self._called_first(whole, run, tensors, call, computed, xla)
         except tf.errors.InvalidArgumentError as error:
-            raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
+            if certificate is None or how == LOOP or call.traced.changes:
+                raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
+            failed = certificate._replace(what=f"the faster way raises {told_line(error)}", plain=LOOP)
+            return self._plain(key, named, signature, tensors, failed)
         if not agrees and certificate is not None:
             if call.traced.changes:
                 raise RuntimeError(
