@@ -1,6 +1,5 @@
 """Norms of per-example gradients and clipped sums, against a loop over the examples."""
 
-import contextlib
 import functools
 import itertools
 import warnings
@@ -106,7 +105,7 @@ def test_inside_a_function_and_under_xla():
 
 
 def test_eagerly_examples_go_one_by_one():
-    check(cross_entropy, [W1, B2], X, LABELS, examples, eager", compile="eager")
+    check(cross_entropy, [W1, B2], X, LABELS, compile="eager")
 
 
 # Sequences, and variables that are used several times.
@@ -354,57 +353,6 @@ def test_keras_layers_normalisation_and_embeddings():
 SCALE = variable(3, 3)
 
 
-@pytest.mark.thorough(keep=4, dear=2)
-@pytest.mark.parametrize(
-    ("f", "operation"),
-    [
-        (lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE, transpose_b=True)) + SCALE[0], 1), "StridedSlice"),
-        (lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE @ SCALE)), 1), "MatMul"),
-        # as many rows as examples, and all of them everybody's
-        (lambda x: tf.reduce_sum(x[:, :3] @ SCALE, 1) + tf.reduce_sum(tf.tanh(X[:, 3:] @ SCALE)), "MatMul"),
-        (
-            lambda x: tf.reduce_sum(tf.tanh(x[:, :3] @ SCALE), 1) + (x[:, :1] @ tf.reshape(SCALE, [1, 9]))[:, 0],
-            "different ways, MatMul .* and MatMul",
-        ),
-        (lambda x: tf.reduce_sum(x[:, :3], 1) ** 2 + tf.reduce_sum(SCALE**2), "Pow|Square"),
-        (lambda x: tf.reduce_sum(tf.tanh(x[:, :3] / SCALE[:1]), 1), "StridedSlice"),
-        (lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], tf.transpose(SCALE))), 1), "Transpose"),
-        (
-            lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE)) + tf.gather(tf.convert_to_tensor(SCALE), 1), 1),
-            "GatherV2",
-        ),
-        (lambda x: tf.reduce_sum(tf.tanh(tf.reshape(SCALE, [-1])[:3] * x[:, :3]), 1), "StridedSlice"),
-        (
-            lambda x: (
-                tf.reduce_sum(tf.gather(tf.identity(SCALE), tf.cast(x > 0, tf.int32)), [1, 2])
-                + tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE)), 1)
-            ),
-            "different ways, GatherV2 .* and MatMul",
-        ),
-    ],
-)
-def test_other_uses_have_no_rule(f, operation):
-    variables = [SCALE]
-    with pytest.warns(FallbackWarning, match=rf"no rule: .*({operation})"):
-        found = per_example_norms(f, wrt=variables, compile="graph")(X)
-    (gradients,) = by_tape.of_each_example(f, variables, X)
-    np.testing.assert_allclose(found, np.sqrt((gradients**2).sum((1, 2))), rtol=1e-12)
-
-
-def test_a_variable_with_a_row_for_each_example_is_refused():
-    """A batch of one has not the rows that the variable has."""
-    rows, w = variable(5, 3), variable(6, 5)
-    for f, source in [
-        (lambda x: tf.reduce_sum(tf.tanh(x[:, :3] + rows), 1), rows),
-        (lambda x: tf.reduce_sum(x @ w, 0), w),  # as many losses as examples, and none is an example's
-    ]:
-        with (
-            pytest.raises(ValueError, match=r"batch of one example the result has shape \(5,\)"),
-            pytest.warns(FallbackWarning),
-        ):
-            per_example_norms(f, wrt=[source])(X)
-
-
 def with_activation(activation):
     return lambda x: tf.reduce_sum(tf.matmul(activation(tf.matmul(x, W1)), W2) ** 2, 1)
 
@@ -447,39 +395,7 @@ def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X, batch_chunk_size=2)
 
 
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize(
-    ("f", "operation"),
-    [
-        (with_activation(divided_by_the_mean), "a custom gradient"),
-        (with_activation(from_the_last), "a custom gradient"),
-        (with_activation(within), "a custom gradient"),
-        (lambda x: tf.reduce_sum(crossed(tf.matmul(x, W1)) ** 2, 1), "Cross"),
-    ],
-)
-def test_what_is_not_proved_goes_example_by_example(f, operation):
-    variables = [W1]
-    with pytest.warns(FallbackWarning, match=rf"not proved independent, because of .*{operation}"):
-        found = per_example_norms(f, wrt=variables, compile="graph")(X)
-    (gradients,) = by_tape.of_each_example(f, variables, X)
-    np.testing.assert_allclose(found, np.sqrt((gradients**2).sum((1, 2))), rtol=1e-12)
-
-
 # Coupled examples.
-
-
-def test_dropout_in_one_pass_and_not_in_part():
-    generator = tf.random.Generator.from_seed(1)
-
-    def losses(x):
-        return tf.reduce_sum(tf.matmul(x * generator.normal(x.shape, dtype=x.dtype), W1) ** 2, 1)
-
-    norms = per_example_norms(losses, wrt=[W1])
-    assert norms(X).shape == (5,)
-    assert norms.plan(X).way == ONE_PASS
-    odd = per_example_norms(lambda x: losses(x) * tf.exp(B1[0]), wrt=[W1, B1])
-    with pytest.warns(FallbackWarning):  # one draw of numbers for both variables
-        assert odd.plan(X).way == "reverse mode, examples, loop"
 
 
 # Errors, and what changes outside.
