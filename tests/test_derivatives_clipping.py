@@ -18,7 +18,6 @@ import pytest
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((5, 6))
 LABELS = np.array([0, 2, 1, 1, 0])
-ONE_PASS = "one backward pass"
 
 
 def variable(*shape, dtype=tf.float64):
