@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import tapelab
-from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, value_and_gradient
+from tapelab.derivatives import batch_jacobian, hessian, hvp, jacobian, value_and_gradient
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -194,27 +194,3 @@ def test_without_a_loop_one_program_serves_with_and_without_tapes():
         fresh(X, vector=X)
     fresh(X, vector=X)
     assert len(fresh._entries) == 1
-
-
-def test_xla_that_was_asked_for_is_refused_with_the_reason():
-    with (
-        open_tapes(1, X),
-        pytest.raises(RuntimeError, match=r'compile="xla": it has a loop.*cannot leave XLA.*compile="auto"'),
-    ):
-        hessian(smooth, chunk_size=2, compile="xla")(X)
-
-
-@pytest.mark.thorough
-def test_a_loop_within_nested_tapes():
-    """TensorFlow has no second derivative of the loop that `tf.map_fn` makes of a Jacobian's rows."""
-    rows = jacobian(looping, mode="reverse")
-    rows(X)  # in a graph, which is no way for the tapes below
-    with open_tapes(2, X) as tape:
-        with pytest.warns(FallbackWarning, match="it has a loop, which TensorFlow cannot differentiate as often"):
-            total = tf.reduce_sum(rows(X))
-        plan = rows.plan(X)
-    t = np.tanh(X)
-    slope = 1 - t**2
-    np.testing.assert_allclose(tape.gradient(total, X), 2 * slope * (slope - 2 * t**2), atol=1e-12)
-    assert plan.compiled == "eager"
-    assert rows.plan(X).compiled == "graph"
