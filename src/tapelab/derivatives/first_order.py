@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from tapelab.derivatives import wrong
+from tapelab.derivatives import costs, wrong
 from tapelab.derivatives.arguments import (
     Argnums,
     Description,
@@ -207,6 +207,10 @@ class _Linearized(Recipe):
 class Linearize(Transform):
     """A function and its derivative at a point; otherwise as `Transform`."""
 
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._points: dict[Any, tuple] = {}
+
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], Any]]:
         key, signature, tensors = self._flattened(args, kwargs)
@@ -220,9 +224,11 @@ class Linearize(Transform):
             return self._pair(call.traced.description, outputs, wanted, product)
         named = self._named.now()
         key = (key, *map(id, named))
-        entry: Any = self._entries.get(key)
+        entry = self._points.get(key)
         if entry is None:
-            entry = self._entries[key] = (self._parts(made, tensors), named)
+            entry = self._points[key] = (self._parts(made, tensors), named)
+            while len(self._points) > costs.SIGNATURES:
+                del self._points[next(iter(self._points))]
         (forward, product_of, description, wanted, count), _ = entry
         found = forward(*tensors)
         outputs, kept = found[:count], found[count:]
