@@ -112,8 +112,7 @@ class SecondOrderProduct(Recipe):
         self.packed = packed
 
     def gains_from_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
-        slow = any(kind.startswith(costs.SLOW_SECOND_ORDER) for kind in call.traced.types)
-        return not slow and super().gains_from_xla(call, computed, types)
+        return not any(kind.startswith(costs.SLOW_SECOND_ORDER) for kind in call.traced.types)
 
     def product(self, call: Call, vector: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Return the product, like the sources, and the function's value."""
@@ -141,8 +140,8 @@ class _HVP(SecondOrderProduct):
         with tf.GradientTape(watch_accessed_variables=False) as outer:
             outer.watch(call.sources)
             recording = call.record()
-            call.require_scalar()
             call.require_second_order()
+            call.require_scalar()
             gradients = gradient(recording)
         call.require_connected(gradients)
         return _times(outer, gradients, call.sources, vector), recording.outputs
@@ -167,8 +166,8 @@ class _Hessian(Recipe):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             outer.watch(call.sources)
             recording = call.record(persistent=True)
-            call.require_scalar()
             call.require_second_order()
+            call.require_scalar()
             factoring, plan = self._planned(call)
             gradients = [None if own is None else tf.reshape(own, [-1]) for own in gradient(recording)]
             call.require_connected(gradients)

@@ -328,9 +328,9 @@ def pair(first: Description, second: Description) -> Description:
 def _known(name: str, label: str, shape: tf.TensorShape) -> int:
     if not shape.is_fully_defined():
         raise ValueError(
-            f"{name}: {label} has shape {shape}; every size must be known for a matrix of derivatives. Call it outside "
-            "tf.function, or give that function an input_signature with fixed shapes; products (jvp, vjp, hvp) need no "
-            "sizes"
+            f"{name}: {label} has shape {shape}; every size must be known for a matrix of derivatives. Call it "
+            "outside tf.function, give that function an input_signature with fixed shapes, or tell the size by "
+            "tf.ensure_shape; products (jvp, vjp, hvp) need no sizes"
         )
     return math.prod(shape)
 

@@ -367,7 +367,10 @@ class Transform:
         try:
             outputs, agrees = self._called_first(whole, run, tensors, call, computed, xla)
         except tf.errors.InvalidArgumentError as error:
-            raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
+            if certificate is None or how == LOOP or call.traced.changes:
+                raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
+            failed = certificate._replace(what=f"the faster way raises {told_line(error)}", plain=LOOP)
+            return self._plain(key, named, signature, tensors, failed)
         if not agrees and certificate is not None:
             if call.traced.changes:
                 raise RuntimeError(
@@ -438,8 +441,7 @@ class Transform:
                 self._tell(f'may be wrong with compile="xla": {why}', FallbackWarning)
             return True
         types = frozenset([op.type for op in operations])
-        # Of an index out of range XLA takes the nearest one: only what we gather ourselves is known to be in range.
-        well = types - {"GatherV2"} <= costs.COMPILED_WELL and "GatherV2" not in call.traced.types
+        well = types - costs.OURS <= costs.COMPILED_WELL and call.traced.types.isdisjoint(costs.OURS)
         if self._compile != "auto" or self._programs >= costs.PROGRAMS or not well:
             return False
         if any(wrong.under_xla(operations, call.traced.operations)):
