@@ -31,7 +31,7 @@ seed = 0
 hidden = 1000  # hidden units of the network in section 1: between 600 and 1500
 weight_decay = 1e-3  # factor of the squared weights of softmax regression, in sections 3 and 5: between 7e-4 and 1.3e-3
 budget = 300  # gradient-equivalents that each method may spend on softmax regression: between 250 and 400
-fit_budget = 600  # and on the fit of a network: between 500 and 900
+fit_budget = 600  # and on the fit of a network: between 500 and 600
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
