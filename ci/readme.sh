@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run the README's programs with the wheel, beside each Keras that pyproject.toml allows: what is said there is tested.
+# Run the programs of the README and of the page on derivatives with the wheel, beside each Keras that pyproject.toml
+# allows: what is said there is tested.
 #
 #   ci/readme.sh             Keras 3.10 to 3.15
 #   ci/readme.sh 3.12        one of them
@@ -14,7 +15,8 @@ rm -rf "$place" && mkdir -p "$place/programs"
 .venv/bin/python - "$place/programs" <<'END'
 import re, sys
 from pathlib import Path
-for number, program in enumerate(re.findall(r"```python\n(.*?)```", Path("README.md").read_text("utf-8"), re.DOTALL)):
+text = "".join(Path(page).read_text("utf-8") for page in ("README.md", "site/which_derivative.md"))
+for number, program in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
     Path(sys.argv[1], f"program_{number}.py").write_text(program, "utf-8")
 END
 .venv/bin/uv venv --quiet --clear --python .venv/bin/python "$place/venv"

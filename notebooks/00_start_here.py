@@ -18,19 +18,19 @@
 # # Start here
 #
 # You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative, exact to rounding,
-# with no formula from you. (Where it cannot, it answers `None`, or worse: later notebooks are about that.) **What is in this collection, and how does a notebook work?**
+# with no formula from you. Where it cannot, it answers `None`, or worse: later notebooks are about that. **What is in this collection, and how does a notebook work?**
 #
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
 #
-# **Prerequisites:** none · **Minutes:** 11 to read, 1 for the exercises
+# **Prerequisites:** none · **Minutes:** 10 to read, 1 for the exercises; to work through it all, about 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-points = 201  # where the sigmoid is drawn; odd, so that 0 is one of them
+points = 201  # where the sigmoid is drawn, between 21 and 1001; odd, so that 0 is one of them
 goal = "13"  # the notebook whose route is marked on the map in section 3
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
@@ -84,8 +84,8 @@ plt.show()
 #
 # The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes any number into the interval from 0 to 1; it turns a score into a
 # probability. The cell above asked a `tf.GradientTape` to record the computation, and to watch `x`. Then
-# `tape.gradient(y, x)` returned the slope at all the points in one call. (It can, because each entry of `y` depends on its
-# own `x` alone. [01](01_gradient_tape_basics.ipynb) says what comes out otherwise.)
+# `tape.gradient(y, x)` returned the slope at all the points in one call. It can, because each entry of `y` depends on its
+# own `x` alone.
 
 # %%
 steepest = int(np.argmax(slope))
@@ -93,9 +93,8 @@ print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
 print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The slope is $1/4$ at 0 and nearly nothing far out. A model whose outputs sit there may learn next to nothing from its
-# errors: a derivative near zero says "a small change of this input makes no difference". Much of the collection is
-# about finding out where a derivative goes missing, and what to do then.
+# The slope is $1/4$ at 0 and nearly nothing far out. A derivative near zero says "a small change of this input makes no difference". A model whose outputs sit there may learn next to nothing from its
+# errors.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -122,7 +121,7 @@ def product_of_three(x):
 
 # %% [markdown]
 # **Predict.** At $x = 2$, what is $y$, the result, and what is $\mathrm dy/\mathrm dx$? Put your two numbers in place of
-# the dots, and run the cell. (With the dots left in it, the notebook runs all the same.)
+# the dots, and run the cell. With the dots left in it, the notebook runs all the same.
 
 # %%
 exercises.at_two.guess([..., ...])  # two numbers: y, dy/dx
@@ -145,17 +144,16 @@ assert slope_at_two == 12.0
 
 # %% [markdown]
 # The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. Nobody gave the tape that formula. It wrote
-# down three products and applied the product rule to each. (The tensor of section 1 had to be watched; a `tf.Variable`
-# is watched without being asked. [01](01_gradient_tape_basics.ipynb), section 7, has more on it.)
+# down three products and applied the product rule to each. A `tf.Variable` is watched without being asked; the tensor of section 1 had to be watched.
 
 # %% [markdown]
-# **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests what
-# the text states. Click on its title to open it (in JupyterLab also: *View > Expand Selected Code*).
+# **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests the statements
+# of the text. Click on its title to open it.
 #
 # Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
 # and what you found. Nothing is broken: your run has left the text, and the notebook goes on.
 #
-# Set-up, parameters and the drawing of figures are folded, too. Change a parameter, then run everything below it.
+# A parameter's comment gives the range in which all checks hold.
 
 # %% [markdown]
 # **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
@@ -173,11 +171,10 @@ exercises.slope_at_five.check(slope_at_five)
 
 # %% [markdown]
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
-# the folder `tapelab-work`, and opens this page there: the answers are then not on the table before you have guessed. An
-# update renews the copies that you have not edited. One that you have edited stays as it is, and the new version is laid
-# beside it. In Colab, use *File > Save a copy in Drive*.
+# the folder `tapelab-work`, and opens this page there. An
+# update renews the copies that you have not edited. In Colab, use *File > Save a copy in Drive*.
 #
-# **What you have solved is kept** in a small file in your own data folder, whichever copy you work in. Section 4 shows it.
+# **Your solved exercises are kept** in a small file in your own data folder, whichever copy you work in.
 
 # %% [markdown]
 # ## 3. The map
@@ -281,12 +278,12 @@ plt.show()
 # Which way to go?
 #
 # - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
-# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not.
-# - **You take a course:** all of them in order, one at a sitting. Every notebook says what it rests on.
+# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **For most people that is enough: stop there**, and come back with a question.
+# - **You take a course:** all of them in order, one at a sitting. A badge says how long each takes to read, and to work through. For 00 to 09 and first aid that is some 16 hours.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
-# - **"What is it good for?":** [17](17_fit_and_error_bars.ipynb) to [28](28_small_transformer.ipynb), in any order (18 and 24 go on from 17): error bars, training, control, equations, generated samples, attention.
+# - **"What is it good for?":** any notebook of part IV, [error bars](17_fit_and_error_bars.ipynb) first.
 # - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
@@ -294,10 +291,10 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 11 + 1 |
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 29 + 30 |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 28 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
 #
@@ -308,7 +305,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 26 + 27 |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 20 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 26 + 23 |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 19 + 25 |
 #
@@ -318,13 +315,13 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 29 + 33 |
-# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 28 + 51 |
+# | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 25 + 33 |
+# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 29 + 34 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 30 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 29 + 32 |
-# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 26 + 31 |
+# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 29 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 25 + 31 |
-# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 19 + 28 |
+# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 23 + 28 |
 #
 # </details>
 #
@@ -351,8 +348,8 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 22 + 70 |
-# | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 27 + 121 |
+# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
+# | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 26 + 121 |
 #
 # </details>
 
@@ -376,7 +373,7 @@ print(runtime.report())
 
 # %% [markdown]
 # The set-up cell ends with `runtime.start(seed)`. It sets the seeds of Python's, NumPy's and TensorFlow's global random
-# generators, so that a notebook draws the same random numbers each time it is run from the top. Below, the session is started again before the first draw and before the second, not before
+# generators. Below, the session is started again before the first draw and before the second, not before
 # the third.
 
 # %%
@@ -388,8 +385,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands, and a seed sends it back to the
-# start. So the order in which cells run matters, and a cell that runs twice continues with other random numbers. When in
+# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters. When in
 # doubt, restart the kernel and run all cells.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -406,8 +402,8 @@ sheets.show_progress()
 # %% [markdown]
 # ## 5. Check it independently
 #
-# Near its end each notebook finds a result again in a way that knows nothing of tapes. Here there are two. The first is calculus:
-# $\sigma' = \sigma\,(1 - \sigma)$. The second is NumPy, by a central difference,
+# Near its end each notebook finds a result again in a way that knows nothing of tapes. Here there are two: calculus,
+# $\sigma' = \sigma\,(1 - \sigma)$, and a central difference in NumPy,
 # $(\sigma(x + h) - \sigma(x - h)) / 2h$, in float64.
 
 
@@ -434,14 +430,13 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 # ## Recap
 #
 # - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
-# - Commit to a prediction, run the cell, compare; open a check to see how the text is tested, and work in a copy of your own (section 2).
+# - Commit to a prediction, run the cell, compare; work in a copy of your own (section 2).
 # - The map shows what each notebook rests on (section 3).
 # - `runtime.report()` says what a session runs on; `runtime.start(seed)` makes its random numbers repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | cells run twice, or out of order | other random numbers than in the text, or a `NameError` | restart the kernel, run all cells |
-# | a parameter is changed and only its own cell is run | the old results | run every cell below it as well |
 # | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; undo the change to come back |
 #
 # **Further reading**

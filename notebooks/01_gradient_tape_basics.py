@@ -23,17 +23,17 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 25 to read, 2 more to go further, 34 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 25 to read, 2 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-learning_rate = 0.12  # of gradient descent in section 4
-steps = 60  # of gradient descent in section 4
-batch = 7  # examples, in section 10
-inputs = 5  # numbers in each example
-hidden = 8  # units of the hidden layer
-outputs = 6  # numbers that the network returns for each example
+learning_rate = 0.12  # of gradient descent in section 4, between 0.09 and 0.13
+steps = 60  # of gradient descent in section 4, between 40 and 80
+batch = 7  # examples, in section 10, between 1 and 50
+inputs = 5  # numbers in each example, between 1 and 20
+hidden = 8  # units of the hidden layer, between 1 and 20
+outputs = 6  # numbers that the network returns for each example, between 1 and 20
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -62,26 +62,29 @@ dy_dx = tape.gradient(y, x)
 print("y     =", y.numpy())
 print("dy/dx =", dy_dx.numpy())
 
+nudge = 0.001
+nudged = (x + nudge) * (x + nudge) + 5.0 * (x + nudge)
+print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
+
 # %% [markdown]
-# By hand, $\mathrm dy/\mathrm dx = 2x + 5 = 9$. But nobody gave TensorFlow that formula.
+# A nudge of $x$ moves $y$ by nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$; but nobody gave TensorFlow that formula.
 #
 # **You will be able to**
 #
 # - draw the tape of a short computation, and run its backward pass by hand (section 1),
-# - write a tape of your own, and find in TensorFlow's what is in yours (sections 2 and 3),
+# - write a tape of your own, train something with it, and find in TensorFlow's what is in yours (sections 2 and 3),
 # - take steps down a gradient, and say how far one step lowers the loss (section 4),
 # - say what `gradient` returns when the target is not a scalar (section 5),
 # - say what a tape answers, what it watches, and what it keeps of an `if` or a loop (sections 6, 7 and 8).
 #
 # ## 1. Record forwards, read backwards
 #
-# TensorFlow never saw $x^2 + 5x$. It saw three operations, one after another, and wrote each one down as it ran. That
+# TensorFlow saw three operations, one after another, and wrote each one down as it ran. That
 # list is the **tape**, and each of its lines is an **entry**. `y`, the result you ask about, is the **target**; `x`, the
 # input you ask about, is the **source**.
 #
-# `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
-# the same tape with a window in it. (TensorFlow also records each reading of the variable `x`, which hands values and
-# gradients on as they are. The picture leaves it out.)
+# `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks, is
+# the same tape with a window in it.
 
 # %% alt="Computation graph. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
@@ -93,9 +96,8 @@ draw(tape, y, x, values=True)
 plt.show()
 
 # %% [markdown]
-# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` stands
-# for the value of row 0. Row 0 is the source, which nothing in the block computed (a second source would have a row of its
-# own below it); rows 1 to 3 are entries.
+# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. Row 0 is the source; rows 1 to 3 are entries. `#0` stands
+# for the value of row 0.
 
 # %%
 step_through(tape, y, x)
@@ -110,19 +112,18 @@ step_through(tape, y, x)
 # | 2 | `b = 5.0 * x` | 10 | 5 for `x` |
 # | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
-# A difference $a - b$ has 1 for $a$ and −1 for $b$; a quotient $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$; $\tanh a$ has
+# For the exercises: $a - b$ has 1 and −1; $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$; $\tanh a$ has
 # $1 - \tanh^2 a$.
 #
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Each entry
 # multiplies what it was handed by each of its local derivatives, and hands the product, its **contribution**, to that
 # input. Entry 3 hands $1 \cdot 1$ to `a` and $1 \cdot 1$ to `b`. Entry 2 hands $1 \cdot 5$ to `x`. Entry 1 uses `x` twice,
-# so two arrows lead back from it: $1 \cdot 2$ for the first `x`, and $1 \cdot 2$ again for the second. `x` adds up the
-# contributions: $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing.
+# so two arrows lead back from it, with $1 \cdot 2$ each. `x` adds up the
+# contributions: $5 + 2 + 2 = 9$.
 #
-# Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
-# stands further down, and has been read: when you arrive at an entry, its sum is complete.
+# Why from the end? Whoever uses an entry's result stands further down. When you arrive at an entry, its sum is complete.
 #
-# Two rules are all it takes: **multiply along a path, add where paths meet.** Going up the list with them is the
+# Two rules: **multiply along a path, add where paths meet.** Going up the list with them is the
 # **backward pass**, and the method is **backpropagation**, or **reverse-mode** automatic differentiation. The sum
 # of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*: upstream as seen by the
 # backward pass, which starts at the target.
@@ -148,12 +149,13 @@ print("dy/dx =", dp_dx.numpy())
 exercises.dy_dx.reveal(dp_dx)
 assert dp_dx == 60.0 == 3 * 5 * x.numpy() ** 2  # y = 5 x³
 assert (y, dy_dx) == (14.0, 9.0)
+assert 8.99 < (nudged - 14.0) / nudge < 9.02  # (2x + 5) h + h², and rounding
 assert [row.value for row in table(tape, y, x).rows] == ["2", "4", "10", "14"]
 assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 
 # %% [markdown]
 # The derivative of $a \cdot b$ with respect to `a` is `b`, and the other way round. So entry 3 hands 10 to `a` and 4 to
-# `b`. From there on nothing has changed: `x` receives $10 \cdot 2 + 10 \cdot 2 + 4 \cdot 5 = 60$.
+# `b`, and `x` receives $10 \cdot 2 + 10 \cdot 2 + 4 \cdot 5 = 60$.
 #
 # This is why a tape must remember *values*: the local derivatives of a product are its factors.
 #
@@ -179,7 +181,7 @@ exercises.written_tape.check(answer)
 # %% [markdown]
 # ## 2. A tape of your own
 #
-# Here is a number that writes down how it was made, and a backward pass. In it, `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
+# Here is a number that writes down how it was made, and a backward pass: `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
 
 # %%
 record = []  # entries: a result, and pairs of an input and a local derivative
@@ -223,14 +225,9 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. (Called a second time, `backward_pass` would add to the gradients that are there: each run
-# needs new numbers.) Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$. The second
-# is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has a loop in
+# The same 14 and the same 9. Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$. The
+# third has a loop in
 # it. Your tape never finds out: it meets four products.
-#
-# TensorFlow's tape differentiates hundreds of operations, on tensors of any shape. It is tidier,
-# too: it records only inside its `with` block, and only what depends on something that it watches (section 7), so it has no
-# entry for the constant 5.0.
 
 
 # %%
@@ -261,8 +258,26 @@ for f in (fan_out, chain, loop):
     slope = tape.gradient(value, theirs)
     print(f"{f.__name__:8} value {value:5}   slope: yours {mine.gradient:5}, TensorFlow {slope:5}")
 
+# %% [markdown]
+# Twenty lines are enough to *train*. A straight line $w\,t + c$ is to pass through the points (0, 1), (1, 3) and (2, 5). Each step needs an empty record and new numbers: a second `backward_pass` over the same ones would add to the gradients that are there.
+
+# %%
+w_value, c_value = 0.0, 0.0
+for step in range(200):
+    record.clear()
+    w, c, loss = Number(w_value), Number(c_value), 0.0
+    for t, wanted in ((0.0, 1.0), (1.0, 3.0), (2.0, 5.0)):
+        error = w * t + c + -wanted
+        loss = error * error + loss
+    backward_pass(loss)
+    w_value -= 0.1 * w.gradient  # down the gradient
+    c_value -= 0.1 * c.gradient
+
+print(f"w = {w_value:.3f}, c = {c_value:.3f}, loss {loss.value:.6f}, {len(record)} entries a step")
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+np.testing.assert_allclose([w_value, c_value], [2.0, 1.0], atol=1e-3)
 assert (result.value, root.gradient) == (14.0, 9.0)
 again = Number(2.0)
 product_of_it = again * 5.0
@@ -281,9 +296,11 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
+# That is machine learning, without a library. TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and records only inside its `with` block.
+#
 # ### Exercise: Two more entries (6 min)
 #
-# What would your tape need for a division and a tanh? Their local derivatives, which stand in section 1. Write the forward and the backward pass
+# What would your tape need for a division and a tanh? Their local derivatives stand in section 1. Write the forward and the backward pass
 # of $y = \tanh(a / b)$ for two numbers, without a tape: return `y` and its gradients with respect to `a` and `b`.
 #
 # Example: $a = 1$, $b = 2$ gives 0.4621, 0.3932 and −0.1966.
@@ -303,9 +320,9 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # ## 3. Gradients of a dense layer
 #
 # With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
-# (1, 3). The kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
+# (1, 3), the kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
 #
-# Sources may come as a list, a tuple, a dict, or a nest of these; the answer has the structure of the question.
+# Sources may come as a list, a dict, or a nest of these; the answer has the structure of the question.
 
 # %%
 x = tf.constant([[1.0, 2.0, 3.0]])
@@ -322,24 +339,23 @@ for name, g in gradients.items():
     print(f"dloss/d {name}, shape {g.shape}:", g.numpy(), sep="\n")
 
 # %% [markdown]
-# **A gradient has its source's shape.** Entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the source does,
-# and so a gradient can be subtracted from its variable.
-#
-# Follow the numbers: $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that
-# reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
+# **A gradient has its source's shape.** Entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the source does.
+# Here $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
 #
 # $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
 #
 # The local derivative of `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry
-# of `y` and each entry of `w`. Here, with the kernel read row by row, and with what becomes of $u$:
+# of `y` and each entry of `w`. Here, with the kernel read row by row:
 #
 # $$J = \begin{pmatrix} 1 & 0 & 2 & 0 & 3 & 0 \\ 0 & 1 & 0 & 2 & 0 & 3 \end{pmatrix}, \qquad
 # u^{\mathsf T} J = \begin{pmatrix} 1 & 2 & 2 & 4 & 3 & 6 \end{pmatrix}.$$
 #
-# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. An operation that can be
-# differentiated has a rule that goes straight from the upstream gradient $u$ to
+# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. Each operation
+# has a rule that goes straight from the upstream gradient $u$ to
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
-# as the kernel and no larger. Backpropagation is one VJP after another.
+# as the kernel. Backpropagation is one VJP after another.
+#
+# One kind of gradient has its source's shape and is no tensor: where rows of a table are looked up, `tf.gather(table, rows)`, TensorFlow returns `tf.IndexedSlices`, the rows that were used. Keras' optimisers take them; `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -354,6 +370,14 @@ matrix = tf.reshape(jacobian, [2, 6])
 np.testing.assert_array_equal(matrix, [[1, 0, 2, 0, 3, 0], [0, 1, 0, 2, 0, 3]])
 np.testing.assert_array_equal(y @ matrix, [[1, 2, 2, 4, 3, 6]])
 np.testing.assert_array_equal(tf.tensordot(y, jacobian, 2), gradients["kernel"])  # uᵀJ, with u = y
+table_of_rows = tf.Variable(tf.ones((4, 2)))
+with tf.GradientTape() as tape:
+    looked_up = tf.reduce_sum(tf.gather(table_of_rows, [0, 0]))
+slices = tape.gradient(looked_up, table_of_rows)
+assert isinstance(slices, tf.IndexedSlices)
+with np.testing.assert_raises(TypeError):
+    0.1 * slices
+np.testing.assert_array_equal(tf.convert_to_tensor(slices), [[2, 2], [0, 0], [0, 0], [0, 0]])
 with tf.GradientTape() as tape:
     again = tf.reduce_sum(x @ w + b)
 nest = [w, {"nested": (b, w)}]
@@ -380,11 +404,11 @@ exercises.dense_backward.check(backward)
 # ## 4. Gradient descent by hand
 #
 # The gradient points uphill. To lower a loss, go the other way: a step of size $s$ replaces each variable $v$ by
-# $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s$ times the squared norm of the whole
-# gradient, $s\,\lVert g \rVert^2$.
+# $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s\,\lVert g \rVert^2$, the step times the squared norm of the whole
+# gradient.
 #
 # A walker notes the distance every half hour, and you fit a straight line to
-# the notes: speed times time plus a head start. How far does the first-order promise hold, from a bad first guess?
+# the notes. How far does the first-order promise hold, from a bad first guess?
 
 # %%
 hours = tf.constant([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0])
@@ -434,11 +458,9 @@ ax.set_title("Too long a step climbs")
 plt.show()
 
 # %% [markdown]
-# The gradient is a slope *here*. It promises nothing about what lies far away: past the lowest point the loss climbs,
-# and beyond a step of about 0.16 it ends higher than it began. So take many small steps. Each needs a new tape, since the
-# variables have moved. `assign_sub` subtracts in place, so that
-# the variable stays a variable. (`v = v - …` would make it a tensor; [03](03_when_the_gradient_is_none.ipynb) shows what
-# happens then.)
+# The gradient is a slope *here*. Past the lowest point the loss climbs,
+# and beyond a step of about 0.16 it ends higher than it began. So take many small steps, each with a new tape. `assign_sub` subtracts in place, so that
+# the variable stays a variable.
 
 # %%
 variables = [speed, head_start]
@@ -475,9 +497,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# Every step leaves at right angles to the line of equal loss through its point. On the wall of a long valley that
-# direction points at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
-# the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction.
+# Every step leaves at right angles to the line of equal loss through its point. In a long valley that
+# direction points at the opposite wall more than at the minimum: the path crosses the valley first, then creeps along its floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -505,7 +526,7 @@ assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it cr
 # variable, and `size` is the first step size to try, a Python float.
 #
 # Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
-# before. Change the variable in place, and return the size that was used. (`w` is not at a minimum, so there is one.)
+# before. Change the variable in place, and return the size that was used. There need not be one: at a maximum the gradient is 0, and near a minimum the fall is lost in rounding. After 50 tries leave `w` where it is, and return 0.
 #
 # Example: for the sum of $w^2$ at $w = (1, -2)$, the sizes 3 and 1.5 overshoot. The size is 0.75, and `w` ends at $(-0.5, 1)$.
 
@@ -515,8 +536,9 @@ def careful_step(loss, w, size):
     with tf.GradientTape() as tape:
         before = loss(w)
     g = tape.gradient(before, w)
-    ...  # find the size, and take the step
-    return size
+    for _ in range(50):
+        ...  # try the size; if the loss is lower there, take the step and return the size
+    return 0.0
 
 
 exercises.careful_step.check(careful_step)
@@ -551,12 +573,10 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. A list of targets is summed in the same way. ([00](00_start_here.ipynb) got 201 slopes in one call:
-# there each entry of the target depends on its own entry of the source alone, and each sum has one term. To weight the entries
-# of a target there is `output_gradients=`; [11](11_jacobians.ipynb) works with it.)
+# the source: $3 + 4$. A list of targets is summed in the same way. `output_gradients=` weights the entries ([11](11_jacobians.ipynb)).
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
-# Below, the target is first the walker's nine squared errors, then their mean.
+# Below, the target is the walker's nine squared errors, then their mean.
 
 # %%
 speed = tf.Variable(0.0)
@@ -574,8 +594,7 @@ unreduced = gradient_of(lambda errors: errors)
 averaged = gradient_of(tf.reduce_mean)
 
 # %% [markdown]
-# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. The step is
-# nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before the block closes.
+# The first is the gradient of the *sum*: nine times too large. **The fix:** `tf.reduce_mean` before the block closes.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -595,9 +614,9 @@ np.testing.assert_allclose(
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
 #
-# The result of every entry can be a source, not only what you started with. Let $x = 3$, $y = x \cdot x$ and
+# The result of every entry can be a source, too. Let $x = 3$, $y = x \cdot x$ and
 # $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`: it was computed from a
-# watched variable, and that put it on the record. Then the same tape is asked for $\mathrm dy/\mathrm dx$.
+# watched variable. Then the same tape is asked for $\mathrm dy/\mathrm dx$.
 
 # %%
 x = tf.Variable(3.0)
@@ -615,8 +634,8 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# A tape lets go of its record as it reads it, to free memory early. It answers **one** call, with as many sources as you
-# like. For several calls, pass `persistent=True`. Such a tape holds on to everything that it recorded, so `del tape` when
+# A tape lets go of its record as it reads it. It answers **one** call, with as many sources as you
+# like. For several calls, pass `persistent=True`, and `del tape` when
 # you have asked your last question.
 
 # %%
@@ -637,8 +656,7 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape records an operation if something that goes into it is watched, or was computed from something watched. (That
-# goes for floating-point numbers; for integers see [03](03_when_the_gradient_is_none.ipynb).)
+# A tape records an operation if something that goes into it is watched, or was computed from something watched.
 # Trainable variables are watched from their first use. Tensors are not: you must ask.
 
 # %%
@@ -657,7 +675,7 @@ print(f"without watch: {unwatched}")
 print(f"with watch:    {watched}")
 
 # %% [markdown]
-# Without `watch` the tape has recorded nothing that was computed from `x`, and the answer is `None`. Where must `watch`
+# Where must `watch`
 # stand? Below it comes between two uses of `x`, and $y = x^2 + 5x$.
 #
 # **Predict.** What does the tape return at $x = 3$: 11, 6, 5 or `None`?
@@ -686,14 +704,11 @@ with tf.GradientTape() as tape:
 assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
-# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ and nothing
-# before it, so it returns 5. A wrong number is worse than `None`: nothing stops. **The fix:** `watch` at the top of the block.
-
-# %% [markdown]
+# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ alone. A wrong number is worse than `None`. **The fix:** `watch` at the top of the block.
+#
 # ## 8. Control flow
 #
 # The tape records operations, not Python. What does it make of an `if`?
-# (Here Python runs your lines one by one. A function that is compiled, in [02](02_training_with_a_tape.ipynb), may have its `if` turned into an operation.)
 #
 # **Predict.** `a` is 2, `b` is 5, and `gate` is positive, so that `a * a` runs and `b**3` does not. What are the
 # gradients with respect to `a`, `b` and `gate`?
@@ -727,11 +742,10 @@ compiled = tape.gradient(result, [a, b, gate])
 assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. `gate` chose
+# The tape sees the operations that run, and no others: nothing was computed from `b`. `gate` chose
 # the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
-# record. (`gate` still gets `None`: a comparison passes nothing back.) **Here `None` says that no gradient got through to the
-# source, and 0 that one did, and is zero.** What else they can mean: [03](03_when_the_gradient_is_none.ipynb) and
-# [04](04_when_the_gradient_is_wrong.ipynb).
+# record. So is the other branch where a function is compiled ([02](02_training_with_a_tape.ipynb), section 6). **Here `None` says that no gradient got through to the
+# source, and 0 that one did, and is zero.**
 #
 # A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
 # it stops at 192, from 7 at 112.
@@ -793,8 +807,8 @@ plt.show()
 # %% [markdown]
 # Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and no loop.
 #
-# Where the number of doublings changes, the value drops by 100. There the function has no derivative, and the tape returns
-# one all the same: that of the run. A tape differentiates **what ran**, at this input.
+# Where their number changes, the value drops by 100. There the function has no derivative, and the tape returns
+# that of the run. A tape differentiates **what ran**, at this input.
 #
 # ### Exercise: None, zero or a number (4 min)
 #
@@ -895,7 +909,6 @@ plt.show()
 
 # %% [markdown]
 # Look at the 0: in the middle, ink lowers the score. The hole must stay empty. Such maps are called *saliency maps*.
-# [10](10_higher_order_gradients.ipynb) uses the same gradient to attack a network, and to make it harder to attack.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -940,14 +953,14 @@ assert from_tape.shape == from_differences.shape == (inputs, hidden)
 np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
-# They agree. NumPy evaluated the loss twice for each of the 40 entries, where the tape needed one pass forwards and one
-# backwards. It would need no more passes for a million entries.
+# They agree. NumPy evaluated the loss 80 times, where the tape needed one pass forwards and one
+# backwards.
 
 # %% [markdown]
 # ## Recap
 #
 # - The tape is a list. Read upwards, multiply along each path and add where paths meet: that is the backward pass (section 1).
-# - A tape takes some twenty lines of Python; with tensors each entry turns an upstream gradient into a vector–Jacobian product, and each gradient has its source's shape (sections 2 and 3).
+# - A tape that trains takes some twenty lines of Python; with tensors each entry turns an upstream gradient into a vector–Jacobian product, and each gradient has its source's shape (sections 2 and 3).
 # - `assign_sub` takes the step; a small step $s$ lowers the loss by about $s\,\lVert g \rVert^2$, a long one may raise it (section 4).
 # - The gradient of a non-scalar target is the gradient of its sum; reduce a loss yourself (section 5).
 # - A tape answers one call unless it is persistent, follows what it watches, and keeps of an `if` or a loop the operations that ran (sections 6, 7 and 8).
@@ -955,11 +968,11 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
+# | a table whose rows are looked up | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)`, or an optimiser |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor that is not watched | `None` | `tape.watch`, at the top of the block |
 # | `watch` after the first use | a gradient with terms missing | `tape.watch`, at the top of the block |
-# | `tf.where` taken for an `if` | 0 where you expected `None` | remember that both sides are computed |
 #
 # **Further reading**
 #

@@ -17,20 +17,20 @@
 # %% [markdown]
 # # Training with a tape
 #
-# `model.fit` hides a loop of a few lines: take some examples, compute a loss, differentiate it, move every parameter against its gradient. Write those lines yourself and you
+# `model.fit` hides a loop of a few lines: take some examples, compute a loss, differentiate it, move every parameter against its gradient. Write those lines yourself, and you
 # can change any of them. **What is in a training loop, and what does each line do?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 1 more to go further, 40 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 2 more to go further, 40 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 dataset = "digits"  # or "mnist", which Keras downloads once
-epochs = 15  # passes by the compiled loop of section 5
-floor = 0.93  # the test accuracy that the trained model must reach
+epochs = 15  # passes by the compiled loop of section 5, between 10 and 30
+floor = 0.93  # the test accuracy that the trained model must reach, between 0 and 0.93
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -51,11 +51,14 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Here is the whole of it: data, model, loss, optimiser, metric, loop. Sections 1 and 2 take it apart. Paste the cell under `import numpy as np` and
-# `import tensorflow as tf`, put your own images and labels in its first line, and you have a training program.
+# Three words before the loop. The model's last layer returns **logits**: scores, any real numbers, which the loss turns into probabilities. An **optimiser** takes the gradients and moves the variables. A **metric** gathers a number, here the accuracy, over many batches.
+#
+# Paste the cell under `import numpy as np` and
+# `import tensorflow as tf`, put your own images and labels in its first line, and you have a training program. Sections 1 and 2 take it apart.
 
 # %% tags=["nbval-ignore-output"]
 x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images and labels
+y_train, y_test = np.ravel(y_train), np.ravel(y_test)  # labels of shape (n,), also where yours are (n, 1)
 (x_train, x_val), (y_train, y_val) = np.split(x_train, [-300]), np.split(y_train, [-300])  # kept apart
 (height, width), classes = x_train.shape[1:], 10
 batch_size, hidden, learning_rate = 64, 48, 0.005
@@ -100,14 +103,19 @@ for epoch in range(1, 4):
 # @title Check
 assert unseen[0] > seen[0] + (0.1 if dataset == "digits" else 0.0)
 assert unseen[-1] > 0.85
+check_logits = model(x_val, training=False)
+assert loss_fn(y_val[:, None], check_logits) == loss_fn(y_val, check_logits)  # the loss takes both
+check_hits = np.argmax(check_logits, axis=1) == y_val[:, None]  # and the comparison makes a table of all pairs
+assert check_hits.shape == (300, 300)
+assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 
 # %% [markdown]
-# Three passes over the images (three **epochs**), a second or two, and the model reads more than nine digits in ten. Look at epoch 1, though. The model does far *better* on the **validation** images, which were kept
-# apart and which no step has used, than on the images it was trained on. Nothing is broken; section 2 says why. (The test images have not been touched yet.)
+# Three passes over the images, three **epochs**, and the model reads more than nine digits in ten. Look at epoch 1, though. The model does far *better* on the **validation** images, which were kept
+# apart and which no step has used, than on the images it was trained on. Nothing is broken; section 2 says why.
 #
 # **You will be able to**
 #
-# - write a training loop from memory, and take one step by hand (section 1),
+# - write a training loop from memory, and test it on one batch (section 1),
 # - read the numbers that it prints for what they are (section 2),
 # - say what the loop has to ask of the model: `training=`, and `model.losses` (section 3),
 # - compile the step with `tf.function`, and say how often its Python code runs (section 4),
@@ -116,9 +124,9 @@ assert unseen[-1] > 0.85
 # %% [markdown]
 # ## 1. The loop, taken apart
 #
-# The data are images of handwritten digits, values from 0 to 1, and their labels, 0 to 9. For more and larger ones, set `dataset = "mnist"` in the folded cell of parameters.
+# The data are images of handwritten digits, values from 0 to 1, and their labels, 0 to 9.
 #
-# Every step does four things with one batch (a **mini-batch**), and always in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
+# Every step does four things with one **mini-batch**, always in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
 # *inside* the tape's block, because they must be recorded. The last two belong outside.
 
 # %% alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables." jupyter={"source_hidden": true} tags=["figure"]
@@ -156,10 +164,10 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# Take a fresh model (`clone_model` keeps the layers and draws new random weights) and one batch. The last layer returns **logits**, any real numbers. The softmax that turns them into
+# Take a fresh model (`clone_model` draws new random weights) and one batch. The softmax that turns logits into
 # probabilities is inside the loss, where it can be computed without overflow: hence `from_logits=True`.
 #
-# **Predict.** The model knows nothing yet, and there are ten classes. What, roughly, is its loss? (A number.)
+# **Predict.** The model knows nothing yet, and there are ten classes. What, roughly, is its loss?
 
 # %%
 exercises.first_loss.guess(...)  # the loss, in place of the dots
@@ -187,11 +195,10 @@ assert [g.shape for g in gradients] == [(height * width, hidden), (hidden,), (hi
 
 # %% [markdown]
 # A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
-# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights usually come out a little above that: unsure, and now and then sure of the
-# wrong class. A first loss far from the logarithm of the number of classes is a sign of a mistake.
+# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights come out a little above that. So you know what a first loss should be: a *data* loss far from the logarithm of the number of classes is a sign of a mistake. A penalty that section 3 adds comes on top: with `L2(0.01)` on a layer of
+# 256 units and 512 inputs the first loss is above 6, and nothing is wrong.
 #
-# Each gradient has the shape of its variable, so one can be subtracted from the other. That is gradient descent: $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. An optimiser does the same
-# assignment; it wants (gradient, variable) pairs, in this order. Do both from the same start:
+# Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. An optimiser wants (gradient, variable) pairs, in this order. Do both from the same start:
 
 # %% tags=["nbval-ignore-output"]
 for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
@@ -212,16 +219,47 @@ assert loss_after < float(loss) - 0.02
 assert difference < 1e-6
 
 # %% [markdown]
-# Why use an optimiser, then? Because most of them keep a memory: momentum keeps one tensor for each variable, Adam two (running averages of the gradient and of its square). The step around them stays the same.
+# Why an optimiser, then? Most of them keep a memory: momentum keeps one tensor for each variable, Adam two.
+#
+# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again. Whatever can learn at all can learn them by heart: the loss must go to nearly 0. If it does not, look for the mistake before you train for an hour.
+
+# %% tags=["nbval-ignore-output"]
+model.set_weights(initial)
+optimizer = tf.keras.optimizers.Adam(learning_rate)
+for step in range(1, 101):
+    with tf.GradientTape() as tape:
+        loss = loss_fn(labels, model(images, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    if step in (1, 10, 100):
+        print(f"step {step:3}: loss of the one batch {float(loss):.3f}")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert loss < 0.1
+check_first = {}
+for check_regulariser in (None, tf.keras.regularizers.L2(0.01)):
+    check_model = tf.keras.Sequential(
+        [
+            tf.keras.Input((512,)),
+            tf.keras.layers.Dense(256, "tanh", kernel_regularizer=check_regulariser),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+    check_x, check_y = tf.random.uniform((64, 512)), tf.random.uniform((64,), maxval=10, dtype=tf.int32)
+    check_first[check_regulariser] = loss_fn(check_y, check_model(check_x)) + sum(check_model.losses)
+check_plain, check_penalised = check_first.values()
+assert check_plain < 5.0 < check_penalised
+assert check_penalised - check_plain > 2.5
 
 # %% [markdown]
 # ## 2. What the printed numbers mean
 #
-# A Keras **metric** gathers a number over many batches: `update_state` adds a batch, `result` reads the average so far,
-# `reset_state` starts anew. It knows nothing of epochs. Forget the reset, and after losses of 4 and 2 in epoch 1 and of
-# 1 in epoch 2 it reads $7/3 \approx 2.333$, which is the loss of neither.
+# `update_state` adds a batch to a metric, `result` reads the average so far,
+# `reset_state` starts anew. The metric knows nothing of epochs. Forget the reset, and after losses of 4 and 2 in epoch 1 and of
+# 1 in epoch 2 it reads $7/3 \approx 2.333$, the loss of neither.
 #
-# A metric can mislead even when it is reset. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are the validation images easier? To find out, train the fresh model for one epoch, then `evaluate` the *training* images, with
+# A metric can mislead even when it is reset. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images, with
 # the weights as they are now.
 #
 # **Predict.** Compared with what the metric gathered during the epoch, is that accuracy "higher", "lower" or "the same"?
@@ -260,7 +298,7 @@ assert len(of_each_batch) == -(-len(y_train) // batch_size)
 assert abs(evaluate(model, x_val, y_val)[1] - afterwards) < 0.1
 
 # %% [markdown]
-# The validation images are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random. It describes the epoch, not the model at its end.
+# They are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random. It describes the epoch, not the model at its end.
 
 # %% alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: accuracy within one epoch
@@ -276,13 +314,12 @@ ax.set(ylabel="accuracy of the batch", ylim=(0, 1))
 plt.show()
 
 # %% [markdown]
-# So compare training and validation images with the *same* weights: evaluate both after the epoch. Section 5 does.
+# So compare training and validation images with the *same* weights: evaluate both after the epoch.
 #
 # ### Exercise: A batch that does not fit (12 min)
 #
 # You want the step of a large batch, but memory holds only `limit` examples at a time. `loss(w, x, y)` is the *mean* loss of the examples that you give it, a scalar; it
-# refuses more than `limit` of them. `w` is a variable, `x` has shape (examples, inputs), `y` has shape (examples,). Return the gradient of the mean loss over **all** the
-# examples with respect to `w`, in the shape of `w`. Each example counts once.
+# refuses more than `limit` of them. `w` is a variable, `x` has shape (examples, inputs), `y` has shape (examples,). Return the gradient of the mean loss over **all** the examples with respect to `w`, in the shape of `w`. Each example counts once, and no piece stays in memory while the next is worked on.
 
 
 # %%
@@ -298,9 +335,9 @@ exercises.pieces.check(gradient_in_pieces)
 # %% [markdown]
 # ## 3. What the loop must ask of the model
 #
-# `model.fit` does two more things that a loop of your own is bound to need: it tells the layers whether they are being trained, and it adds the model's own losses. (Under the policy `mixed_float16` it also scales the loss, as [28](28_small_transformer.ipynb) does.)
+# `model.fit` does two more things: it tells the layers whether they are being trained, and it adds the model's own losses.
 #
-# **`training=`.** Some layers work in two ways. `Dropout` sets random elements to 0 while training, and passes everything on afterwards; batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
+# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets four of five elements to 0, at random, and multiplies the others by 5, so that the mean stays; afterwards it passes everything on. Batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
 # cannot know which it is. The model below is trained with `training=True`. What does each way of asking say of it?
 
 # %% tags=["nbval-ignore-output"]
@@ -342,13 +379,15 @@ assert len(set(hits[False])) == 1
 assert np.mean(hits[True]) < hits[False][0] - 0.03
 assert len(set(hits[True])) > 1
 np.testing.assert_array_equal(dropping(x_val), dropping(x_val, training=False))  # left out
+check_dropped = tf.keras.layers.Dropout(0.8, seed=1)(tf.ones(1000), training=True).numpy()
+np.testing.assert_allclose(np.unique(check_dropped), [0.0, 5.0], rtol=1e-6)
 
 # %% [markdown]
-# With `training=True` four of five hidden units are switched off at random: another accuracy each time, and a lower one. Left out, the argument means `False` here: the loop runs, the loss falls, and the dropout never happens. So pass it in both places.
+# With `training=True` the accuracy is another each time, and lower. Left out, the argument means `False` here: the loop runs, the loss falls, and the dropout never happens. So pass it in both places.
 #
 # **`model.losses`.** A **regulariser** is a penalty that belongs to a layer, here a hundredth of the sum of the squared entries of its kernel. It pulls the weights towards 0.
 #
-# **Predict.** A layer gets `kernel_regularizer=L2(0.01)`, and the loop as it stands trains the model. Beside the same model without the regulariser, from the same start, is the kernel at the end "the same", "somewhat shorter" or "much shorter"?
+# **Predict.** A layer gets `kernel_regularizer=L2(0.01)`, and the loop as it stands trains the model. Beside the same model without the regulariser, is the kernel at the end "the same", "somewhat shorter" or "much shorter"?
 
 # %%
 exercises.kernel_is.guess(...)  # "the same", "somewhat shorter" or "much shorter"
@@ -385,7 +424,7 @@ check_kernel.assign(2.0 * check_kernel)  # the model is not called again
 np.testing.assert_allclose(sum(regularised.losses), 0.01 * tf.reduce_sum(check_kernel**2), rtol=1e-5)
 
 # %% [markdown]
-# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, and that is all it does. A loop that does not add the list has no penalty. No error, no warning: only weights that are longer than you think. Keras computes a kernel's penalty at the moment when you *read* the list, so read it inside the tape's block, where it is recorded.
+# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, and that is all it does. A loop that does not add the list has no penalty, and nothing warns. Keras computes the penalty at the moment when you *read* the list, so read it inside the tape's block.
 #
 # ### Exercise: The loop, from an empty cell (15 min)
 #
@@ -403,9 +442,9 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called every operation, one after another: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors (a shape and a dtype, and no values yet), records a graph, and from then on runs the graph. A tape inside is traced with the rest.
+# So far Python called every operation, one after another: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have no values yet, and records a graph. From then on it runs the graph.
 #
-# The step below is the one you know, plus one line of plain Python: a list that notes the batch size. The optimiser's own variables are created beforehand, by `build`: a function that creates variables in its first call is traced twice for that.
+# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's own variables beforehand.
 
 
 # %%
@@ -428,7 +467,7 @@ def make_train_step(model, optimizer, traced):
 # %% [markdown]
 # The 1137 digits for training make 17 batches of 64 and a last one with the 49 images that are left: 18 steps an epoch.
 #
-# **Predict.** One epoch calls `train_step` once for each batch. How many entries has the list `traced` at the end? (A number.)
+# **Predict.** One epoch calls `train_step` once for each batch. How many entries has the list `traced` at the end?
 
 # %%
 exercises.number_of_traces.guess(...)  # how many entries
@@ -462,10 +501,10 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call. The graph is made for the shapes of its arguments, so the smaller last batch gets a graph of its own. Python code such as `append`, `print` or a counter runs while tracing, and at no other
+# One entry for each *shape*, not for each call. Python code such as `append`, `print` or a counter runs while tracing, and at no other
 # time. What you need from every step, return.
 #
-# Shapes are one cause of another trace. There are two more:
+# A graph is made for everything that TensorFlow knows of the arguments beforehand. The shape is one such thing. Three more:
 
 
 # %%
@@ -487,17 +526,34 @@ print("three float32 tensors:", of_tensor.experimental_get_tracing_count(), "tra
 of_tensor(tf.constant(0.3, tf.float64))
 print("and one of float64:   ", of_tensor.experimental_get_tracing_count(), "traces")
 
+
+@tf.function
+def of_structure(rate):
+    return 2 * tf.nest.flatten(rate)[0]
+
+
+rate = tf.constant(0.1)
+for argument in (rate, [rate], (rate,), {"rate": rate}):
+    of_structure(argument)
+print("one tensor, four ways:", of_structure.experimental_get_tracing_count(), "traces")
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (of_number.experimental_get_tracing_count(), of_tensor.experimental_get_tracing_count()) == (3, 2)
 of_tensor(tf.constant(0.4))
 assert of_tensor.experimental_get_tracing_count() == 2  # known
+assert of_structure.experimental_get_tracing_count() == 4
+check_sum = tf.function(lambda v, w: v + w)
+check_v, check_w = tf.Variable(1.0), tf.Variable(2.0)
+for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_v), (rate, rate)):
+    check_sum(*check_arguments)
+assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Every new **Python value** is part of what the graph was made for, and a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own as well: a NumPy array of Python floats is float64 unless you say otherwise.
-# ([Retracing](https://www.tensorflow.org/guide/function#controlling_retracing) in TensorFlow's guide has the rules.)
+# Every new **Python value** is part of what the graph was made for: a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own, and so does another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
+# TensorFlow's guide has [all the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
-# Compiling changes the speed, not the mathematics. `python_function` is the step without its compilation. Both take ten steps from the same start, on the same batch.
+# Compiling is for speed; section 6 has three programs in which it changes more. `python_function` is the step without its compilation. Both take ten steps from the same start.
 
 # %% tags=["nbval-ignore-output"]
 images, labels = next(iter(batches))
@@ -520,12 +576,13 @@ np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 
 # %% [markdown]
-# The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. The more of a step is spent inside its operations, as in a wide layer, the less there is to gain.
+# The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. A wide layer has less to gain.
+
 
 # %% [markdown]
 # ## 5. Judge the result
 #
-# Now the whole training. A compiled function keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch the training and the validation images are evaluated with the same weights; row 0 is the untrained model. The weights of the epoch with the lowest validation loss are kept.
+# Now the whole training. A compiled function keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch the training and the validation images are evaluated with the same weights. The weights of the epoch with the lowest validation loss are kept.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -573,12 +630,10 @@ assert train_accuracy[-1] > val_accuracy[-1]
 assert val_loss[best_epoch] == val_loss.min()
 
 # %% [markdown]
-# The training loss ends lower because every step was taken to lower the loss of *those* images. A gap alone is no
-# fault. It becomes one, **overfitting**, when the loss on images that the model was not trained on *rises* while the training loss goes on falling.
-# That is what the validation images are for: they choose, here the epoch. What is chosen by a set of images is no longer tested by it, since the best of fifteen is partly luck. So the test images are looked at **once**, at the very end, when nothing is left to choose. Now.
+# A gap between the curves is no fault. It becomes one, **overfitting**, when the validation loss *rises* while the training loss goes on falling.
+# The validation images are there to choose: here, the epoch. Images that have chosen can no longer test, since the best of fifteen is partly luck. So the test images are looked at **once**, when nothing is left to choose. Now.
 #
-# One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. Each row adds up to the number of images of that class;
-# the diagonal entry over that sum is the class's **recall**, the share of its images that were found; the whole diagonal over the sum of everything is the accuracy.
+# One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
 
 # %% tags=["nbval-ignore-output"]
 model.set_weights(best_weights)
@@ -609,7 +664,7 @@ ax.set(xticks=range(classes), yticks=range(classes))
 plt.show()
 
 # %% [markdown]
-# The colours are scaled to the *mistakes*; the diagonal goes far beyond the scale. And before you blame the model, look at what it gets wrong.
+# Before you blame the model, look at its mistakes.
 
 # %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the mistakes themselves
@@ -635,6 +690,45 @@ assert recall.min() > 0.7
 # %% [markdown]
 # ## 6. Going further: the small print
 #
+# **Does compiling change only the speed?** Three programs in which it changes more:
+
+
+# %% tags=["nbval-ignore-output"]
+def branch(a, b, gate):
+    return a * a if gate > 0 else b**3
+
+
+def there_and_back(x):
+    return (x + 1e8) - 1e8
+
+
+def noise():
+    return tf.constant(np.random.normal())
+
+
+a, b, gate = tf.Variable(2.0), tf.Variable(5.0), tf.Variable(1.0)
+differ = {}
+for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
+    with tf.GradientTape() as tape:
+        y = way(branch)(a, b, gate)
+    drawn = way(noise)
+    differ[name] = tape.gradient(y, b), way(there_and_back)(tf.constant(1.0)), [float(drawn()) for _ in range(3)]
+    slope, moved, draws = differ[name]
+    print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
+
+# %% [markdown]
+# A compiled `if` is an operation that holds both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and is right where eager float32 lost the 1. And NumPy draws its noise while tracing: once. Use `tf.random` in a compiled step.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert differ["eager"][0] is None
+assert differ["compiled"][0] == 0.0
+assert differ["eager"][1] == 0.0
+assert differ["compiled"][1] in (0.0, 1.0)
+assert len(set(differ["eager"][2])) == 3
+assert len(set(differ["compiled"][2])) == 1
+
+# %% [markdown]
 # **An argument that raises no error when it is left out.** Below, the true class is 0 and the logits favour class 1, so the gradient ought to push hard.
 
 # %%
@@ -655,9 +749,21 @@ np.testing.assert_allclose(backwards[True][0], np.log(1 + np.exp(4.0)), rtol=1e-
 np.testing.assert_allclose(backwards[True][1], np.array([-1, 1]) / (1 + np.exp(-4.0)), rtol=1e-4)
 assert float(backwards[False][0]) > 15
 np.testing.assert_array_equal(backwards[False][1], [0.0, 0.0])
+check_inside = tf.constant([[0.2, 0.7]])
+with tf.GradientTape() as check_tape:
+    check_tape.watch(check_inside)
+    check_loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=False)(tf.constant([0]), check_inside)
+np.testing.assert_allclose(check_tape.gradient(check_loss, check_inside), [[-35 / 9, 10 / 9]], rtol=1e-4)
+check_accuracy = {}
+for check_from_logits in (True, False):
+    check_model = build([tf.keras.layers.Dense(hidden, activation="tanh")])
+    check_function = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=check_from_logits)
+    train(check_model, lambda model, images, labels, f=check_function: f(labels, model(images, training=True)))
+    check_accuracy[check_from_logits] = evaluate(check_model, x_val, y_val)[1]
+assert check_accuracy[True] > check_accuracy[False] + 0.05
 
 # %% [markdown]
-# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. Such a mistake teaches the model nothing.
+# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. Inside the interval it is worse, since there is a gradient, of another loss: the logits 0.2 and 0.7 get −3.9 and 1.1. Training goes on, and learns badly.
 # [04](04_when_the_gradient_is_wrong.ipynb) collects gradients that are wrong without being `None`.
 #
 # ### Exercise: What the loss sends back (8 min)
@@ -679,7 +785,7 @@ exercises.logits_gradient.check(loss_gradient)
 #
 # ### Exercise: One graph for every batch size (5 min)
 #
-# With batches of many sizes, many graphs are made. Write `compile_once(f)`: it takes a function `f` from a float32 tensor of shape (batch, 5) to a tensor of shape (batch,),
+# Write `compile_once(f)`: it takes a function `f` from a float32 tensor of shape (batch, 5) to a tensor of shape (batch,),
 # and returns a compiled `f` that is traced **once**, whatever sizes of batch it is called with. One of the arguments of `tf.function` does it; the
 # [reference](https://www.tensorflow.org/api_docs/python/tf/function) lists them.
 
@@ -694,7 +800,7 @@ exercises.one_graph.check(compile_once)
 # %% [markdown]
 # ## 7. Check it independently
 #
-# The classifier's loss needs nothing but NumPy: two matrix products, a `tanh`, and the logarithm of a sum of exponentials. In float64, central differences along random directions in the space of *all* parameters must agree with the tape's gradient. For the last bias there is a closed form as well: the mean of (probabilities − one-hot labels), where a one-hot label is 1 at the true class and 0 elsewhere.
+# The classifier's loss in NumPy, in float64: central differences along random directions in the space of *all* parameters must agree with the tape's gradient. For the last bias there is a closed form as well: the mean of the probabilities minus the one-hot labels.
 
 # %%
 few_images, few_labels = x_train[:7], y_train[:7]
@@ -733,26 +839,26 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # %% [markdown]
 # ## Recap
 #
-# - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Plain SGD is `assign_sub` of rate times gradient; other optimisers add a memory (section 1).
+# - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Its first test is to overfit one batch (section 1).
 # - A metric gathered during an epoch averages over models that are gone; to compare training and validation images, evaluate both with the same weights (section 2).
 # - Pass `training=` in both places, and add `sum(model.losses)`: without it a regulariser does nothing (section 3).
-# - `tf.function` compiles the step; its Python code runs once for each combination of shapes, dtypes and Python values of the arguments, not once for each call (section 4).
-# - Validation images choose, and show when the loss turns up; the test images are looked at once. The confusion matrix has the truth on its rows and says which classes are taken for which (section 5).
+# - `tf.function` compiles the step; its Python code runs once for each combination of shapes, dtypes, structures and Python values, not once for each call (section 4).
+# - Validation images choose, and show when the loss turns up; the test images are looked at once. A confusion matrix says which classes are taken for which (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | logits given to a loss that expects probabilities | a huge loss with a gradient of 0 | `from_logits=True` |
-# | a metric is not reset | averages over all epochs so far | `reset_state()` at the start of each epoch |
+# | labels of shape (n, 1) | a fine training accuracy, and an accuracy of your own near 1/classes | `np.ravel(labels)` |
+# | logits given to a loss that expects probabilities | a huge loss with a gradient of 0, or slow and bad learning | `from_logits=True` |
 # | training accuracy from the running metric | it lies below the validation accuracy at first | evaluate both with the same weights |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out | dropout never happens; batch normalisation does not learn its statistics | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
-# | Python side effects inside `tf.function` | they happen once for each trace | return what you need |
-# | a new optimiser with an old compiled step | the step goes on with the old one | make both together |
+# | Python side effects or NumPy's random numbers inside `tf.function` | they happen once for each trace | return what you need; `tf.random` |
 #
 # **Further reading**
 #
 # - TensorFlow Core guide, ["Writing a training loop from scratch"](https://www.tensorflow.org/guide/keras/writing_a_training_loop_from_scratch): the same loop, with validation and Keras' own hooks.
+# - TensorFlow Core guide, ["Customizing what happens in fit()"](https://www.tensorflow.org/guide/keras/customizing_what_happens_in_fit): override `train_step`, and keep `fit`.
 # - TensorFlow Core guide, ["Better performance with tf.function"](https://www.tensorflow.org/guide/function): tracing, and when it happens again.
 # - D. P. Kingma, J. Ba (2015), ["Adam: A method for stochastic optimization"](https://arxiv.org/abs/1412.6980).
 #

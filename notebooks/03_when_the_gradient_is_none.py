@@ -23,13 +23,13 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 25 to read, 4 more to go further, 30 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 24 to read, 4 more to go further, 30 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-height = 3  # of the image in section 8, in pixels
-width = 4
+height = 3  # of the image in section 8, in pixels, between 2 and 20
+width = 4  # the same, between 2 and 20
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -37,6 +37,8 @@ import importlib.util
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import warnings
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import when_the_gradient_is_none as exercises
@@ -61,11 +63,10 @@ print("income              =", income.numpy())
 print("d income / d price  =", tape.gradient(income, price))
 
 # %% [markdown]
-# The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. That is not a number, and it is not zero. It
-# means: *no gradient got through from the target to the source*. Nothing leads from one to the other, or a part of the way was not recorded, or an operation on it
-# passes nothing back. It says nothing about the derivative.
+# The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. It
+# means: *no gradient got through from the target to the source*. It says nothing about the derivative.
 #
-# One of three lines cut the path, and `None` does not say which. In three lines you could guess; in three hundred you need a way to find it.
+# One of three lines cut the path. In three lines you could guess; in three hundred you need a way to find it.
 #
 # **You will be able to**
 #
@@ -76,7 +77,7 @@ print("d income / d price  =", tape.gradient(income, price))
 #
 # ## 1. Find the break
 #
-# A tape can be asked about every tensor on the way, and not only about the source: does the gradient of the target with respect to *this* one exist? The path below has five
+# A tape can be asked about every tensor on the way: does the gradient of the target with respect to *this* one exist? The path below has five
 # steps. The third calls NumPy's `exp`, which the tape does not see.
 #
 # **Predict.** There are six tensors, `x` and the five results. For how many of them does the gradient of the last result exist?
@@ -119,7 +120,7 @@ assert blind == ["sum"]
 # For one: the target with respect to itself, which is 1. Everything after the break is computed from a constant, so the tape did not record it either. Asked in this way, the tape
 # cannot tell you where the break lies.
 #
-# The trick is to *watch each intermediate tensor*. Then the tape records from there on, whatever happened before. (An integer cannot be watched: TensorFlow warns, and the gradient with respect to it is `None`.)
+# The trick is to *watch each intermediate tensor*. Then the tape records from there on.
 
 # %%
 found = walk(path, watch_each=True)
@@ -129,10 +130,9 @@ repaired = walk(path | {"exp": tf.exp}, watch_each=False)
 print("with tf.exp:        ", repaired)
 
 # %% [markdown]
-# Walk back from the target, right to left in the picture. The gradient exists as far back as the result of `exp`, and
-# not for the result of `times 4`. The step that leads from one to the other, the exponential, is the culprit. With
-# `tf.exp` in its place the path is whole. (A path that is broken twice shows the break nearest the target. Mend it, and
-# walk again.)
+# Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and
+# not for that of `times 4`. The step between them is the culprit. With
+# `tf.exp` in its place the path is whole. A path that is broken twice shows the break nearest the target first.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
@@ -176,8 +176,8 @@ np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# To watch every tensor takes a few lines of your own. An `ExplainTape` of this collection's package spares you the walk: it is a `tf.GradientTape` that also keeps a log of every
-# operation that it saw. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
+# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log of every
+# operation. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -189,13 +189,9 @@ answer = explain(tape, income, price)
 print(answer)
 
 # %% [markdown]
-# `explain(tape, target, source)` reads the log and answers in four parts:
-# a *code* for the cause, a sentence, the line of your program at which the path was cut, and what to write (a *hint*; it is called a *fix* where it
-# was run on your values before it was shown, as in the next notebook). You can also read
-# the parts separately: `answer.code`, `answer.sentence`, `answer.line`, `answer.fix`.
+# `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. It tries that line on your numbers first: where it works it is called a *fix*, else a *hint*.
 #
-# `draw` shows the same log as a graph. Time runs downwards. Each box is an operation with the line that ran it; a solid border and a filled
-# circle mean *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
+# `draw` shows the same log as a graph. A solid border means *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
 # %% alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
@@ -203,12 +199,11 @@ draw(tape, income, price)
 plt.show()
 
 # %% [markdown]
-# The cast to `int32` ends the path: integers carry no gradient. Nothing after it is recorded either, because to the tape an
-# integer is a constant.
+# The cast to `int32` ends the path: integers carry no gradient, and to the tape they are constants.
 #
-# The cure keeps the value in floating point. The cast cuts off the digits after the point, and for positive numbers `tf.floor` does the same.
-# Take on trust, until [06](06_stop_gradient.ipynb) explains it, that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
-# *value* of the rounded-down demand and the *gradient* of the demand: [06](06_stop_gradient.ipynb) has more on this **straight-through estimator**.
+# The cure keeps the value in floating point: for positive numbers `tf.floor` cuts off the digits after the point as the cast does.
+# Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
+# *value* of the rounded-down demand and the *gradient* of the demand; [06](06_stop_gradient.ipynb) has more on this **straight-through estimator**.
 
 # %%
 with tf.GradientTape() as tape:
@@ -272,7 +267,7 @@ plt.show()
 # %% [markdown]
 # ## 3. Variables and watching
 #
-# A tape records an operation if one of its inputs is *watched*, or was computed by an operation that is on the tape (and is no integer, as in section 2). So the first question is whether the
+# A tape records an operation if one of its inputs is *watched*, or was computed by an operation that is on the tape. So the first question is whether the
 # path ever began.
 #
 # **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
@@ -306,11 +301,10 @@ assert gradients["constant"] is None
 assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 
 # %% [markdown]
-# By itself, a tape watches *trainable variables*, and nothing else. `tf.constant` makes a tensor like any other. The sum of a variable and a number is
-# a tensor too, even though a variable went into it.
+# By itself, a tape watches *trainable variables*, and nothing else. The sum of a variable and a number is
+# a tensor, even though a variable went into it.
 #
-# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The non-trainable one was used as well, and is not among them. The cure is `tape.watch`, before the first use: a tape never goes back for what it missed ([01](01_gradient_tape_basics.ipynb),
-# section 7).
+# `tape.watched_variables()` lists the variables that the tape watches. The cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -365,7 +359,7 @@ print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 
 # %% [markdown]
 # The values agree, and one gradient is lost. The cure is TensorFlow's operation of the same name. Where there is none, write the gradient
-# yourself with `tf.custom_gradient` (notebook [07](07_custom_gradients.ipynb)).
+# yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 #
 # Leaving TensorFlow can be quieter than that: `float(...)`, `int(...)` and `.numpy()` leave it too.
 #
@@ -395,13 +389,12 @@ assert half_of_it.numpy() == 3.0
 # %% [markdown]
 # 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$.
 #
-# There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
+# Where Python code has to stay, `tf.py_function` records what it does with TensorFlow. `tf.numpy_function` does not.
 #
 # ## 5. Integers and strings
 #
-# A derivative is a limit, and integers have no small steps. A tape gives gradients for floating-point and complex
-# tensors only. The opening example lost its path at an integer on the way. An integer as the *source* is easier to
-# overlook: `tf.Variable(3)` makes one, for want of a decimal point.
+# A derivative is a limit, and integers have no small steps: a tape gives gradients for floating-point and complex
+# tensors only. An integer as the *source* is soon overlooked: `tf.Variable(3)` makes one, for want of a decimal point.
 
 # %%
 count = tf.Variable(3)  # int32
@@ -458,8 +451,8 @@ for epoch in range(2):
 print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
-# `x + 1.0` is a new tensor, and the assignment gives it the old name. The first epoch works; from the second on, `x` is a plain tensor that nobody watches.
-# Change the variable's value and keep the variable: `x.assign_add(1.0)`.
+# `x + 1.0` is a new tensor under the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
+# Keep the variable, and change its value: `x.assign_add(1.0)`.
 #
 # The second thing is an assignment *inside* the tape.
 #
@@ -558,7 +551,7 @@ assert check_tape.gradient(check_y, a).numpy() == 40.0
 # %% [markdown]
 # ## 8. No gradient registered
 #
-# TensorFlow keeps a registry that says how to differentiate an operation, with an entry for each type that somebody has registered. Rounding has one, a function that returns `None`. The contrast adjustment
+# TensorFlow keeps a registry that says how to differentiate an operation. Rounding has an entry, a function that returns `None`. The contrast adjustment
 # of an image has no entry at all. The two fail in different ways.
 
 # %%
@@ -579,14 +572,14 @@ except LookupError as error:
     print("tf.image.adjust_contrast: LookupError,", complaint)
 
 # %% [markdown]
-# To pass nothing back is a *decision*. A staircase has slope zero between its steps and none on them, which is of no use to training, so TensorFlow passes nothing
-# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. (`tf.sign` is a staircase too, and passes back zeros.) The cure is a smooth
+# To pass nothing back is a *decision*. The slope of a staircase is of no use to training, so TensorFlow passes nothing
+# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
-# *Not registered* is a gap: nobody has written an entry. That is an error, raised when you ask for the gradient. It says nothing about the
-# mathematics: contrast has a good derivative.
+# *Not registered* is a gap: nobody has written an entry. That is an error, raised when the backward pass *reaches* the operation, and it says nothing about the
+# mathematics. If the operation's result is an integer, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
 #
-# Here it can be closed: write the operation with others that are registered. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
+# Here the gap can be closed. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
 
 
 # %%
@@ -610,6 +603,11 @@ print("the gradient's shape:", contrast_gradient.shape)
 assert rounded is None
 assert "AdjustContrast" in complaint
 assert private.has_gradient("Round")  # an entry, and a function that returns None
+with np.testing.assert_raises(LookupError):
+    private.has_gradient("UpperBound")  # the operation of tf.searchsorted with side="right"
+with tf.GradientTape() as check_tape:
+    check_y = tf.cast(tf.searchsorted([0.0, 1.0, 2.0], x, side="right"), tf.float32)
+assert check_tape.gradient(check_y, x) is None
 for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
@@ -661,10 +659,12 @@ np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
 assert too_late.numpy() == 0.0
 
 # %% [markdown]
-# 0, where the true derivative is 6: the zeros are not always the truth. A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Pass the option where you *know* that
-# some pairs are unconnected. Everywhere else `None` is the better answer: it stops you.
+# 0, where the true derivative is 6. A forgotten line looks like a minimum. Pass the option where you *know* that
+# some pairs are unconnected.
 #
-# What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once compiled as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
+# Everywhere else `None` is the better answer, if you look at it. Arithmetic with it stops you. A Keras optimiser does not: from `[g, None]` it takes the steps that it can, and warns. Put `assert all(g is not None for g in gradients)` into a loop of your own.
+#
+# A compiled function has an answer of its own. The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
 #
 # **Predict.** What is $\partial p / \partial b$ each time: a number, or `None`?
 
@@ -695,6 +695,12 @@ exercises.compiled_twin.reveal([eager, compiled])
 assert eager is None
 assert compiled.numpy() == 0.0
 assert dp_db(tf.function(lambda a, b: (a**2, 3.0 * a))) is None  # b goes into no output
+check_moves, check_stays, check_sgd = tf.Variable(1.0), tf.Variable(1.0), tf.keras.optimizers.SGD(0.1)
+with warnings.catch_warnings(record=True) as check_heard:
+    warnings.simplefilter("always")
+    check_sgd.apply_gradients([(tf.constant(1.0), check_moves), (None, check_stays)])
+assert (round(float(check_moves), 3), float(check_stays)) == (0.9, 1.0)
+assert any("Gradients do not exist" in str(check_warning.message) for check_warning in check_heard)
 tf.config.run_functions_eagerly(True)
 check_unrolled = dp_db(tf.function(squares))
 tf.config.run_functions_eagerly(False)
@@ -702,7 +708,7 @@ assert check_unrolled is None
 
 # %% [markdown]
 # A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
-# use. That zero travels to $b$ and comes out as a number, as if you had passed the option. (Had $b$ gone into no output, the answer would be `None`.) With `tf.config.run_functions_eagerly(True)` the `None` is back.
+# use. That zero travels to $b$ and comes out as a number.
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
 #
@@ -727,9 +733,9 @@ plt.show()
 
 # %% [markdown]
 # As long as both cuts are there, the answer is `None`. Repair one, and the gradient exists, with that path's part alone. `explain` then answers *exists*: a number that lacks
-# one of its paths is a number like any other. (The rounding was recorded, and still nothing passes through it: recorded and differentiable are two things.)
+# one of its paths is a number like any other.
 #
-# Three more limits. TensorFlow does not see what NumPy does with an array, so "this constant was made from that value" is only likely: such an answer is marked *probable*. A plain tape has
+# Three more limits. TensorFlow does not see NumPy at work, so "this constant was made from that value" is only likely: such an answer is marked *probable*. A plain tape has
 # no log to read. And freezing a Keras layer hides nothing from a tape:
 
 # %%
@@ -872,7 +878,7 @@ assert dl_dbias is None
 # %% [markdown]
 # ## 12. Check it independently
 #
-# Central differences in float64, which know nothing of tapes, show what stood behind
+# Central differences in float64 show what stood behind
 # four of the `None`s and errors above: behind `np.log1p` and `assign_add` a derivative that was lost, behind contrast one that nobody had written, behind rounding a
 # true zero.
 
@@ -903,26 +909,24 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back. Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` on an `ExplainTape` names the cause, the line and what to write (section 2).
-# - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 3).
-# - A path holds while it stays inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
-# - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes, and so does a `tf.function` with several outputs (section 9).
+# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` names the cause, the line and a line to write instead (section 2).
+# - A tape watches trainable variables, and what you tell it to watch before use (section 3).
+# - A path holds inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
+# - Not registered is a `LookupError` where the backward pass reaches it; passed nothing back is `None` (section 8). `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so does a `tf.function` with several outputs (section 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a non-trainable variable, a tensor, `watch` after use | `None`; `watched_variables()` lacks the source | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
-# | NumPy, `.numpy()`, `float()` on the only path | `None` | TensorFlow's own operation |
-# | `float(x)` on one of two paths | a wrong number, without a warning | stay in tensors |
+# | NumPy, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)` |
 # | `assign` inside the tape | `None` for what was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` for every source | move the last line inside |
-# | a rounding or a comparison on the path | `None` | a smooth stand-in, or straight-through |
-# | an operation that nobody has registered | `LookupError` | write it with other operations |
+# | an operation that nobody has registered | `LookupError`; `None` if its result is an integer | write it with other operations |
+# | `None` among the gradients of a Keras optimiser | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
 # | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
-# | a frozen layer's kernel is asked for by name | a gradient, and the layer trains | use `trainable_variables` |
 #
 # **Further reading**
 #

@@ -23,15 +23,15 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb)
 #
-# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 23 to read, 2 more to go further, 26 for the exercises
+# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 23 to read, 2 more to go further, 26 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-epsilon = 0.1  # width of the rounded tip in section 2's figure
-depth = 30  # layers in section 5's figure
-sick = 7  # which of section 6's twelve layers is sick, from 2 to 11
-steps = 100  # of training, in the same section
+epsilon = 0.1  # width of the rounded tip in section 2's figure, between 0.02 and 0.3
+depth = 30  # layers in section 5's figure, between 20 and 40
+sick = 7  # which of section 6's twelve layers is sick, between 2 and 11
+steps = 100  # of training, in the same section, between 100 and 200
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -64,8 +64,7 @@ print("gradient =", gradient.numpy())
 # The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The program has taken care to keep $\ln 0$
 # out. The gradient is NaN all the same, at the very element that was not used.
 #
-# One step of training with it, and that weight is NaN. Even then this loss stays finite, because `NaN > 0` is false. In a dense layer, every output that the weight goes into is NaN
-# from then on. The tape can say where it began (`SelectV2` is what TensorFlow calls `tf.where` inside):
+# One step of training with it, and that weight is NaN. Even then this loss stays finite, because `NaN > 0` is false. The tape can say where it began. `SelectV2` is TensorFlow's name for `tf.where`:
 
 # %% tags=["nbval-ignore-output"]
 answer = explain(tape, loss, w)
@@ -77,12 +76,13 @@ print(answer)
 # - follow a NaN through the backward pass to the place where 0 meets ∞ (section 1),
 # - keep roots, logarithms and exponentials finite: choose before, put ε inside, use the fused operation (sections 2 and 3),
 # - say why a gradient is zero everywhere (section 4),
-# - tell vanishing from exploding over depth, and find the sick layer of a model (sections 5 and 6).
+# - tell vanishing from exploding over depth, and name three cures (section 5),
+# - find the sick layer of a model (section 6).
 
 # %% [markdown]
 # ## 1. Where a NaN is born
 #
-# `explain` replays the backward pass from the log, operation by operation, and reads the mechanism from the values. The picture shows what it saw:
+# `explain` replays the backward pass from the log and reads the mechanism from the values. The picture shows
 # values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
 
 # %% alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN." jupyter={"source_hidden": true} tags=["figure"]
@@ -91,16 +91,14 @@ draw(tape, loss, w, values=True)
 plt.show()
 
 # %% [markdown]
-# Read it upwards. `tf.where` passes 1 to the element that it selected and 0 to the one that it did not: quite right, since that element has no part in the loss. The next operation is the logarithm. Its
+# Read it upwards. `tf.where` passes 1 to the element that it selected and 0 to the one that it did not. The next operation is the logarithm. Its
 # slope is $1/w$, which at 0 is infinite. Backpropagation multiplies:
 #
 # $$0 \cdot \infty = \text{NaN}.$$
 #
-# Both branches of `tf.where` are computed; the choice comes afterwards. In the backward pass the branch that was not
+# Both branches of `tf.where` are computed; the choice comes afterwards. The branch that was not
 # chosen is handed a 0, and no zero can mend an infinity. So the infinity must never arise: *choose before the operation
-# as well as after it*. This is called the **double where**.
-#
-# (The same trap, dressed differently: `mask * tf.math.log(w)`. There even the *value* is NaN.)
+# as well as after it*. This is called the **double where**. A mask, `mask * tf.math.log(w)`, is the same trap; there even the *value* is NaN.
 
 # %%
 with tf.GradientTape() as tape:
@@ -143,7 +141,7 @@ exercises.entropy.check(entropy)
 # %% [markdown]
 # ## 2. Roots and norms: where ε belongs
 #
-# The slope of a square root at 0 is infinite. Taken by itself it gives an infinite gradient. A norm, $\sqrt{s}$ with
+# The slope of a square root at 0 is infinite. A norm, $\sqrt{s}$ with
 # $s = \sum_i x_i^2$, multiplies it by $2 x_i = 0$, and you know the rest. Norms of zero are common: two equal points, a
 # standard deviation of equal numbers, an embedding that starts at 0.
 
@@ -187,7 +185,7 @@ assert np.isnan(check_tape.gradient(check_norm, x)).all()
 np.testing.assert_array_equal(inside_gradient, [0.0, 0.0])
 
 # %% [markdown]
-# Still NaN. A constant that is added after the root is gone as soon as the tape differentiates. It has to stand where the argument would reach the dangerous point: *inside* the root.
+# Still NaN. The derivative of a constant that is added after the root is 0. It has to stand where the argument would reach the dangerous point: *inside* the root.
 #
 # Two norms follow: the double where, which is exact and chooses the slope 0 at zero, and the smooth one, which rounds the tip off.
 
@@ -266,9 +264,7 @@ for name, program in programs.items():
     print(f"{name:17} {y:6.1f}  {tape.gradient(y, logits).numpy()!s:10}  {overflows[name]}")
 
 # %% [markdown]
-# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows on the way. Look
-# for such a function first. It is also a reason why losses take *logits* (`from_logits=True`) rather than
-# probabilities.
+# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows on the way. It is also a reason why losses take *logits*, with `from_logits=True`.
 #
 # | Instead of | write | because at the edge |
 # |---|---|---|
@@ -279,7 +275,7 @@ for name, program in programs.items():
 # | `p * log(p)` | `tf.math.xlogy(p, p)` | 0 · ∞ |
 # | `a / b` | `tf.math.divide_no_nan(a, b)` | b is 0 |
 #
-# The last two give 0 at that edge, in the value and in the gradient. That is a choice: the slope of $p \ln p$ at 0 is $-\infty$, and $a/b$ has none. Where there is no fused
+# The last two give 0 at that edge, in the value and in the gradient: a choice, since no derivative exists there. Where there is no fused
 # function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -352,14 +348,12 @@ assert [round(float(program())) for program in losses.values()] == [1, 16, 30]  
 assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipped"), "from the logit": (1.0, "exists")}
 
 # %% [markdown]
-# Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. (In exact
-# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1.) The clipped logarithm,
-# which is how a loss of probabilities keeps clear of $\ln 0$, holds out longer. The picture below shows it sound up to a logit of about 16, where
-# the squared error has long been flat. There it ends all at once: at 30 its loss is 16, and nothing learns. At 30
+# Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. In exact
+# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm,
+# which is how a loss of probabilities keeps clear of $\ln 0$, holds out up to a logit of about 16, and there ends all at once. At 30
 # the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# A gradient of zeros stops gradient descent without a word. It can be right: the weights are at a minimum. Or the path
-# runs through something *flat*. Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
+# A gradient of zeros stops gradient descent without a word. Below the picture stand four more programs; each has the gradient zero in every element.
 
 # %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
@@ -406,13 +400,39 @@ for name, program in flat_programs.items():
 # | `explain` says | What happened | Cure |
 # |---|---|---|
 # | `flat_operation` | `tf.sign` is a staircase. Unlike `tf.round`, which gives `None`, it has a gradient, and that is 0 | `tf.tanh`, or straight-through ([06](06_stop_gradient.ipynb)) |
-# | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu`; a smaller learning rate and He initialisation make it rarer |
+# | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu`; a smaller learning rate |
 # | `saturated` | a sigmoid or tanh is at its end | scale the inputs; a loss from logits |
 # | `zero_weights` | what comes after multiplies by 0 | initialise at random |
 # | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
+#
+# Three more zeros, in which nothing is flat. For each a look at the *value* decides, since the gradient is the same:
+
+# %%
+u = tf.Variable([0.0, 0.0])
+zeros = {
+    "minimum u·u": lambda u: tf.reduce_sum(u * u),
+    "saddle u₀·u₁": lambda u: u[0] * u[1],
+    "cancelling paths": lambda u: tf.reduce_mean(tf.exp(u) - tf.reduce_mean(tf.exp(u))),
+}
+direction = tf.constant([1.0, -1.0])
+for name, f in zeros.items():
+    with tf.GradientTape() as tape:
+        y = f(u)
+    moved = [f(u + step * direction).numpy() - y.numpy() for step in (-0.1, 0.1)]
+    print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
+
+# %% [markdown]
+# At a **minimum** the value rises whichever way you go: the zero is right. At a **saddle** some way leads down, and a small random step finds it. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+for check_name, check_f in zeros.items():
+    with tf.GradientTape() as check_tape:
+        check_y = check_f(u)
+    np.testing.assert_allclose(check_tape.gradient(check_y, u), [0.0, 0.0], atol=1e-7)
+    check_moved = [float(check_f(u + np.float32(0.1) * np.float32(way)) - check_y) for way in ((1.0, -1.0), (1.0, 1.0))]
+    wanted = {"minimum u·u": [0.02, 0.02], "saddle u₀·u₁": [-0.01, 0.01], "cancelling paths": [0.0, 0.0]}
+    np.testing.assert_allclose(check_moved, wanted[check_name], atol=1e-6)
 codes = {"sign": "flat_operation", "ReLU": "dead_relu", "sigmoid": "saturated", "zero weights": "zero_weights"}
 assert reasons == {name: (0.0, code) for name, code in codes.items()}
 check_z = zs.numpy()
@@ -455,11 +475,7 @@ np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
 
 # %% [markdown]
 # Backpropagation multiplies along the path, and twelve factors of 0.228 make $2 \cdot 10^{-8}$. A product of many factors well below 1 **vanishes**, one of factors well above 1
-# **explodes**. In a layer, $h \to \tanh(W h)$, the factor is about the scale of $W$ times the slope of tanh. Here are thirty such layers, at three scales. One factor, again and again, is a straight
-# line on a log scale.
-#
-# The cures keep the factor near 1: an initialisation that fits the activation (Glorot for tanh, He for ReLU), residual connections $h + f(h)$, normalisation layers. Clipping the norm
-# ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
+# **explodes**. In a layer, $h \to \tanh(W h)$, the factor is about the scale of $W$ times the slope of tanh. Here are thirty such layers, at three scales.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -494,6 +510,15 @@ ax.set(xlabel="layer (the gradient runs from right to left)", ylabel="norm of th
 ax.set_xticks(range(0, depth + 1, 5))
 plt.show()
 
+# %% [markdown]
+# One factor, again and again, is a straight line on a log scale. The cures keep the factor near 1:
+#
+# - An **initialisation** that fits the activation. Glorot's, for tanh, draws a layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs, since half of the units are off.
+# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1.
+# - A **normalisation layer** sets the scale of what comes in, whatever the weights are.
+#
+# Clipping the norm ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 growth = {scale: (flow[0] / flow[-1]) ** (1 / depth) for scale, flow in flows.items()}
@@ -508,7 +533,7 @@ for scale in (0.5, 3.0):  # a straight line, but for noise
 # %% [markdown]
 # ## 6. Twelve layers, one of them sick
 #
-# Now a real model: twelve dense layers, tanh in all but the last. Someone has set one layer's bias to 20. In training,
+# Twelve dense layers, tanh in all but the last. Someone has set one layer's bias to 20. In training,
 # the loss comes down a little and stops. Which layer is it?
 
 
@@ -571,6 +596,17 @@ for check_late_bias, check_late, check_reached in ((0.1, "relu", True), (0.0, "r
     np.testing.assert_array_equal(check_norms[:3], [0.0, 0.0, 0.0])  # before it, in it and next after it
     assert (check_norms[3] > 0.0) == check_reached
 assert all(norm > 0.0 for norm in kernel_norms[sick:])
+check_two = twelve_layers(sick)  # two are sick: mend the one that is named, and the other shows
+check_second = 1 if sick > 6 else 11
+check_two.layers[check_second - 1].bias.assign([20.0] * 16)
+for _ in range(2):
+    (check_named,) = {one.layer for one in diagnose(check_two, "mse", inputs, outputs).sick}
+    check_two.get_layer(check_named).bias.assign([0.0] * 16)
+assert not diagnose(check_two, "mse", inputs, outputs).sick
+with tf.GradientTape() as check_tape:
+    check_tape.watch(check_zero := tf.constant(0.0))
+    check_y = tf.sqrt(check_zero) - tf.sqrt(check_zero)
+assert np.isnan(check_tape.gradient(check_y, check_zero))  # ∞ − ∞
 check_nan = twelve_layers()
 check_nan.layers[sick - 1].bias.assign([np.nan] * 16)
 with tf.GradientTape() as check_tape:
@@ -588,29 +624,25 @@ assert all(norm > 0.0 for norm in check_norms[sick - 1 :])
 assert {one.layer for one in diagnose(check_blank, "mse", inputs, outputs).sick} == {f"layer_{sick}"}
 
 # %% [markdown]
-# The backward pass comes from the loss. It is sound at layer 12 and at each layer before it, down to the one after the
-# sick one. Then it meets a tanh that is flat: $\tanh(20) = 1$. Everything before that is cut off. So where an *activation* passes
-# nothing back, the sick layer is the one **nearest the loss** whose gradient is bad; those before it are its victims. (Where it is a
-# kernel of zeros, and the bias beside it is not zero, that kernel's own gradient is sound, and the bad ones begin one layer before it.)
-# `diagnose` groups the variables by cause and names one layer, also there.
+# The backward pass comes from the loss. It is sound down to the layer after the
+# sick one. Then it meets a tanh that is flat, $\tanh(20) = 1$, and everything before that is cut off. Where to look depends on what is sick:
 #
-# (A NaN that is in the *values* is another matter. It travels forwards to the loss and back to every layer: here all twelve gradients are NaN, and the nearest to the loss tells nothing.
-# `diagnose` names the layer that made it.)
+# | What is sick | Which gradients are bad | The sick layer is |
+# |---|---|---|
+# | a saturated activation | its own, and all before it | the bad one nearest the loss |
+# | a kernel of zeros, its bias not zero | all *before* it; its own is sound | one after the bad one nearest the loss |
+# | dead ReLUs | its own, all before it, and the kernel after it; further kernels too, while biases are 0 | the first one whose *output* is all zero |
+# | a NaN in the values | all of them | the first one whose *output* is NaN |
 #
-# (A layer of dead ReLUs is nastier. Its output is 0, so the kernel of the layer *after* it gets no gradient either; and if the activations after it are 0 at 0, as ReLU and tanh are, no
-# kernel further on gets one while the biases there are 0, as they are at the start. There, look forwards, for the first layer whose output is all zero.)
-#
-# `plot` draws the gradient flow. Look for the cliff.
+# `diagnose` groups the variables by cause and names one layer. Where two layers are sick it still names one: mend that, and **ask again**. `plot` draws the gradient flow. Look for the cliff.
 
 # %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure here is to put the bias back to 0. (The hint that `diagnose` gives normalises what goes into the activation by the batch's
-# own mean, and so brings it back to where there is a slope. That holds where the model is called with `training=True`; otherwise
-# a fresh `BatchNormalization` changes next to nothing. `diagnose` sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
-# learn the mean of the outputs, with the layers after the cut, but nothing else: its prediction is the same for every
+# The cure here is to put the bias back to 0. Let the sick and the healthy model train. The sick one can still
+# learn the mean of the outputs, but its prediction is the same for every
 # input. A loss that stops at the variance of the data is a symptom worth knowing.
 
 
@@ -653,7 +685,7 @@ assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
 # %% [markdown]
 # ## 7. Going further: a compiler changes the answer
 #
-# Is `tf.where` over a root as bad as over a logarithm? That depends on who computes it. TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA,
+# Is `tf.where` over a root as bad as over a logarithm? TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA,
 # the compiler that `jit_compile=True` asks for, multiplies as the formula says.
 
 
@@ -691,8 +723,7 @@ for name in ("eager", "XLA"):
 # %% [markdown]
 # ### Exercise: The distance from oneself (12 min)
 #
-# `x` has shape (points, axes). Return the Euclidean distance of each point from each, shape (points, points), exactly. The gradient must be finite, and what comes from two points at the
-# same place must be 0: each point and itself, and any two others.
+# `x` has shape (points, axes). Return the Euclidean distance of each point from each, shape (points, points). Between equal points it is exactly 0, and so is what they add to the gradient. It must hold under XLA, too.
 
 
 # %%
@@ -703,11 +734,50 @@ def distances(x):
 exercises.distances.check(distances)
 
 # %% [markdown]
-# ## 8. Check it independently
+# ## 8. Going further: why attention divides by $\sqrt d$
 #
-# Central differences in float64 know nothing of tapes. They confirm the cured gradients where a derivative exists. At
-# the tip of the norm none exists: the differences compare the two sides, find them equal, and agree with the zero that
-# the safe norm chose. That zero is a convention, one that keeps training alive.
+# Keep the factor near 1: the same care, for a softmax. An attention score is a product of two random vectors of $d$ numbers, and such products have the size $\sqrt d$. With $d = 512$ that is 23: the largest score wins outright, the softmax is saturated, and it passes next to nothing back.
+
+# %% tags=["nbval-ignore-output"]
+sizes = np.array([4, 16, 64, 256, 1024])
+passed_back = {"scores as they are": [], "divided by √d": []}
+for d in sizes:
+    query, keys = tf.random.normal((200, 1, d)), tf.random.normal((200, 16, d))
+    products = tf.reduce_sum(query * keys, axis=2)  # 16 scores for each of 200 queries
+    for name, scores in (("scores as they are", products), ("divided by √d", products / d**0.5)):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            first_weight = tf.reduce_sum(tf.nn.softmax(scores)[:, 0])
+        passed_back[name].append(np.mean(tf.norm(tape.gradient(first_weight, scores), axis=1)))
+    print(
+        f"d = {d:4}: gradient {passed_back['scores as they are'][-1]:.4f}, divided {passed_back['divided by √d'][-1]:.4f}"
+    )
+
+# %% alt="Line plot. The mean norm of the gradient that a softmax passes back to its scores, over the dimension d from 4 to 1024, both axes logarithmic. With the scores as they are it falls steadily; with the scores divided by the root of d it stays level." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: a softmax over products of d numbers
+_, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+for (name, norms), colour in zip(passed_back.items(), (plots.RED, plots.BLUE), strict=True):
+    ax.loglog(sizes, norms, "o-", color=colour, label=name)
+ax.set(title="Undivided scores saturate the softmax", xlabel="dimension d", ylabel="gradient passed back to the scores")
+ax.set_xticks(sizes, labels=sizes)
+ax.set_yticks([0.005, 0.01, 0.02, 0.05], labels=[0.005, 0.01, 0.02, 0.05])
+ax.minorticks_off()
+ax.legend()
+plt.show()
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+check_plain, check_divided = map(np.array, passed_back.values())
+assert check_plain[-1] < 0.35 * check_plain[0]
+assert check_divided.min() > 0.6 * check_divided.max()
+assert check_divided[-1] > 3.0 * check_plain[-1]
+
+# %% [markdown]
+# ## 9. Check it independently
+#
+# Central differences in float64 confirm the cured gradients where a derivative exists. At
+# the tip of the norm none exists: the differences find the two sides equal, and agree with the zero that
+# the safe norm chose, a convention that keeps training alive.
 
 
 # %%
@@ -738,10 +808,11 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # %% [markdown]
 # ## Recap
 #
-# - Every NaN in these gradients was 0 · ∞; `explain` and `draw(..., values=True)` show the operation that made the ∞ (section 1).
+# - A NaN in a gradient is born where an infinity meets a zero, or another infinity, or is already in the values (section 1).
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
-# - A gradient of zeros is right at a minimum; elsewhere look for what is flat: saturated, dead, clipped, multiplied by zero (section 4).
-# - Over depth, factors multiply; a layer whose activation passes nothing back is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them, and a NaN in the values was everywhere; `diagnose` names the layer (sections 5 and 6).
+# - A gradient of zeros is right at a minimum. Elsewhere look for what is flat, for a saddle, and for paths that cancel (section 4).
+# - Over depth, factors multiply: initialise, connect and normalise so that they stay near 1 (section 5).
+# - Which layers are bad says what is sick; `diagnose` names one layer. Mend it and ask again (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -750,6 +821,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # | ε after the root | still NaN | ε inside |
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
+# | a mean minus a mean, a softmax summed over its classes | gradient 0 for every input | another loss: this one is constant |
 # | a loss that stops at the variance of the data | zeros in all the early layers | `diagnose` |
 #
 # **Further reading**
@@ -760,5 +832,8 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients.
 # - K. He, X. Zhang, S. Ren, J. Sun (2015), ["Delving deep into rectifiers"](https://arxiv.org/abs/1502.01852): the initialisation for ReLU.
 # - P. Blanchard, D. J. Higham, N. J. Higham (2021), ["Accurately computing the log-sum-exp and softmax functions"](https://doi.org/10.1093/imanum/draa038).
+# - A. Vaswani and others (2017), ["Attention is all you need"](https://arxiv.org/abs/1706.03762): the division by $\sqrt d$.
+#
+# **Enough for most: you may stop here.** You can train with a tape, and find out what is wrong when it does not. The [clinic](29_first_aid.ipynb) has fifteen programs to practise on.
 #
 # **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).

@@ -22,15 +22,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 100  # of the loop that opens the notebook
-depth = 12  # layers of the model in section 2
-width = 64  # units of each layer
-batch = 128  # examples
+depth = 12  # layers of the model in section 2, between 4 and 24
+width = 64  # units of each layer, between 32 and 128
+batch = 128  # examples, between 64 and 256
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -52,61 +51,59 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
-runtime.start(seed)
 
-# %% [markdown]
-# The loop below overwrites `state` at every step, so nothing in it needs the old one any more. A *weak reference* tells
-# whether a tensor is still in memory, without keeping it there.
+class Alive:
+    """Notes tensors without keeping them in memory. Its length is the number of those that are still there."""
+
+    def __init__(self):
+        self.references = []
+
+    def __call__(self, tensor):
+        self.references.append(weakref.ref(tensor))
+        return tensor
+
+    def __len__(self):
+        return sum(reference() is not None for reference in self.references)
+
+
+runtime.start(seed)
 
 # %%
 weight = tf.Variable(tf.random.normal((32, 32)) / np.sqrt(32))
-
-
-def run_loop():
-    """Overwrite `state` again and again. Returns the last one, and a weak reference to each."""
-    references, state = [], tf.ones((7, 32))
-    for _ in range(steps):
-        state = tf.tanh(state @ weight)
-        references.append(weakref.ref(state))
-    return state, references
-
-
-def alive(references):
-    """How many of the tensors are still in memory?"""
-    return sum(reference() is not None for reference in references)
-
-
-state, references = run_loop()
-without_tape = alive(references)
-with tf.GradientTape() as tape:
-    state, references = run_loop()
-with_tape = alive(references)
-print(f"states in memory without a tape: {without_tape} of {steps}")
-print(f"states in memory with a tape:    {with_tape} of {steps}")
+kept = {}
+for steps in (10, 100, 1000):
+    in_memory, state = Alive(), tf.ones((7, 32))
+    with tf.GradientTape() as tape:
+        for _ in range(steps):
+            state = in_memory(tf.tanh(state @ weight))  # counts what is still in memory
+    kept[steps] = len(in_memory)
+    print(f"{steps:4} steps: {kept[steps]} states in memory, {4 * 7 * 32 * kept[steps] / 1024:.0f} KiB")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert without_tape == 1
-assert with_tape == steps
+assert kept == {10: 10, 100: 100, 1000: 1000}
+in_memory, state = Alive(), tf.ones((7, 32))
+for _ in range(100):
+    state = in_memory(tf.tanh(state @ weight))
+assert len(in_memory) == 1  # without a tape
 
 # %% [markdown]
-# The tape holds on to all of them, in case you ask for a gradient. In a loop that runs for a million steps, or a model
-# that computes many things nobody will differentiate, that memory is wasted. Two methods put you in charge of the
-# record.
+# The loop overwrites `state` at every step. Without a tape one state would be in memory; the tape holds on to all of them, in case you ask for a gradient. In a loop of a million steps, or in a model that also
+# computes what nobody will differentiate, that memory is wasted. Two methods put you in charge of the record.
 #
 # **You will be able to**
 #
 # - keep part of a computation off the tape with `stop_recording`, and say which gradients come back (section 1),
 # - say what that saves, and measure it (section 2),
 # - start a tape over with `reset`, and say what it forgets (section 3),
-# - use both for truncated backpropagation through time, and say what the truncation costs (section 4).
+# - train on a long stream by truncated backpropagation through time, and say what the truncation leaves out (section 4).
 
 # %% [markdown]
 # ## 1. Stop recording
 #
-# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$, where $\partial z/\partial x = 2x = 4$ and $\partial z/\partial y = 2y = 6$. `tape.stop_recording()` opens a block in which the tape writes nothing. The operations inside it still run.
+# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$: the derivatives are $2x = 4$ and $2y = 6$. `tape.stop_recording()` opens a block in which the tape writes nothing. The operations inside it still run.
 #
-# **Predict.** Below, `y * y` is computed inside such a block. What are `z`, `dz/dx` and `dz/dy`? (Three answers: numbers or `None`.)
+# **Predict.** Below, `y * y` is computed inside such a block. What are `z`, `dz/dx` and `dz/dy`? Three answers: numbers or `None`.
 
 # %%
 exercises.block.guess([..., ..., ...])  # in place of each `...`, your guess: z, dz/dx, dz/dy
@@ -135,10 +132,9 @@ assert dz_dy is None
 
 # %% [markdown]
 # The block changes what is *recorded*, not what is *computed*: `z` is complete. To the tape, `y_squared` is a constant
-# that came from nowhere, so no path leads from `z` back to `y`. The gradient is `None`, not 0: the tape does not say
-# that `y` has no influence, only that it has seen none.
+# that came from nowhere, so no path leads from `z` back to `y`, and the answer is `None`.
 #
-# `ExplainTape` is a tape that also keeps a log of what it saw, and `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*; the crossed arrow is where the gradient is cut.
+# In the picture a solid border means *recorded* and a dashed one *not recorded*. The crossed arrow is where the gradient is cut.
 
 # %% alt="Computation graph. A graph that runs downwards from the sources x and y to z. From x, solid arrows lead through a recorded multiplication and a recorded addition to z. From y, a dashed arrow marked recording stopped leads to a multiplication with a dashed border, not recorded, and on to the same addition."
 with ExplainTape() as tape:
@@ -158,12 +154,9 @@ assert why.line.text == "y_squared = y * y"
 assert explain(tape, z, x).exists
 
 # %% [markdown]
-# The multiplication on the right ran, and its value goes into the sum. But the backward pass comes no further than its
-# result.
+# The block pauses the *tape*, for everything that runs inside it.
 #
-# The block pauses the *tape*, for everything. It does not cut one path: whatever else runs inside it is lost too.
-#
-# **Predict.** Below, $z = 8x / x^2$ at $x = 2$, which is $8/x$, with the slope $-8/x^2 = -2$. Its divisor is computed in the block. What does the tape return for `dz/dx`? (A number or `None`.)
+# **Predict.** Below, $z = 8x / x^2$ at $x = 2$. That is $8/x$, with the slope $-8/x^2 = -2$. Its divisor is computed in the block. What does the tape return for `dz/dx`?
 
 # %%
 exercises.size_in_block.guess(...)  # dz/dx
@@ -187,7 +180,7 @@ np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / x**2
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0, 2.0), 2.0, rtol=1e-8)
 
 # %% [markdown]
-# 2, and no warning, although it has the wrong *sign*: a descent step would climb. The tape returns the derivative of what it saw, $8x/4$, with a constant for a divisor. With no path left it would return `None`, and you would notice; one path is enough for a number. So keep inside the block only what you never differentiate.
+# 2, and no warning, although it has the wrong *sign*: a descent step would climb. The tape returns the derivative of what it saw, $8x/4$, with a constant for a divisor. One open path is enough for a number. So keep inside the block only what you never differentiate.
 #
 # ## 2. What it saves
 #
@@ -201,31 +194,28 @@ inputs = tf.random.normal((batch, width))
 
 
 def entropy(h, made):
-    """The mean entropy of softmax(h), a scalar; weak references to what it makes go into `made`."""
-    p = tf.nn.softmax(h)
-    log_p = tf.math.log(p)
-    terms = p * log_p
-    made += [weakref.ref(tensor) for tensor in (p, log_p, terms)]
+    """The mean entropy of softmax(h), a scalar; `made` counts the tensors of shape (batch, width)."""
+    p = made(tf.nn.softmax(h))
+    terms = made(p * made(tf.math.log(p)))
     return -tf.reduce_mean(tf.reduce_sum(terms, axis=1))
 
 
 def forward(tape, record_metric):
-    """Run the model. Returns the loss, the entropies, and each layer's list of weak references."""
-    h, entropies, references = inputs, [], []
+    """Run the model. Returns the loss, the entropies, and for each layer what it made."""
+    h, entropies, layers = inputs, [], []
     for weight in weights:
-        product = h @ weight
-        h = tf.tanh(product)
-        made = [weakref.ref(product), weakref.ref(h)]
+        made = Alive()
+        h = made(tf.tanh(made(h @ weight)))
         with contextlib.nullcontext() if record_metric else tape.stop_recording():
             entropies.append(entropy(h, made))
-        references.append(made)
-    return tf.reduce_mean(h**2), entropies, references
+        layers.append(made)
+    return tf.reduce_mean(h**2), entropies, layers
 
 
 # %% [markdown]
-# To differentiate an operation later, the tape keeps what that operation's gradient function needs: some of its inputs, some of its outputs, or nothing. A layer makes two tensors of shape (batch, width), the metric three more.
+# To differentiate an operation later, the tape keeps what its gradient function needs: some of its inputs, some of its outputs, or nothing. A layer makes two tensors of shape (batch, width), the metric three more.
 #
-# **Predict.** Recording the metric multiplies the memory that the tape keeps. By which factor? (A number.)
+# **Predict.** Recording the metric multiplies the memory that the tape keeps. By which factor?
 
 # %%
 exercises.factor.guess(...)  # the factor
@@ -234,9 +224,9 @@ exercises.factor.guess(...)  # the factor
 kept, gradients, entropies = {}, {}, {}
 for record_metric in (True, False):
     with tf.GradientTape() as tape:
-        loss, entropies[record_metric], references = forward(tape, record_metric)
+        loss, entropies[record_metric], layers = forward(tape, record_metric)
     gc.collect()
-    kept[record_metric] = [alive(made) for made in references]
+    kept[record_metric] = [len(made) for made in layers]
     gradients[record_metric] = tape.gradient(loss, weights)
 
 kibibytes = 4 * batch * width / 1024  # of one tensor of shape (batch, width), float32
@@ -253,7 +243,7 @@ for with_metric, without_metric in zip(gradients[True], gradients[False], strict
     np.testing.assert_allclose(with_metric, without_metric, rtol=1e-5, atol=1e-7)
 
 # %% [markdown]
-# Four. What `tanh` needs for its derivative, $1 - \tanh^2$, is its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. Three results of the metric stay alive beside it, for a gradient that nobody asks for: the softmax's, the logarithm's, and their product, which the sum keeps. The
+# Four. For its derivative, $1 - \tanh^2$, `tanh` needs its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. Beside it the metric keeps three, for a gradient that nobody asks for: the softmax, the logarithm, and their product. The
 # metric's values and the loss's gradients are the same either way.
 
 # %% alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not." jupyter={"source_hidden": true} tags=["figure"]
@@ -273,8 +263,7 @@ plt.show()
 
 # %% [markdown]
 # And time? The metric is computed either way, and the backward pass starts at the loss: it never visits what the loss
-# does not depend on. The next cell runs both versions in turn, forwards and backwards, and measures processor time,
-# which other programs on the machine hardly disturb. The fastest run of each counts:
+# does not depend on.
 
 # %% tags=["nbval-ignore-output"]
 milliseconds = {True: [], False: []}
@@ -309,12 +298,12 @@ assert visited == ["backward pass"]
 assert 0.6 < fastest[True] / fastest[False] < 1.6
 
 # %% [markdown]
-# Next to nothing, here: the metric's operations run either way, and to write them down costs little beside them. `stop_recording` is a tool for memory.
+# Next to nothing, here: the operations run either way, and to write them down costs little. `stop_recording` is a tool for memory.
 #
 # ### Exercise: A metric that costs no memory (5 min)
 #
 # Return two scalars: the sum of the entries of $x^3$, which is the loss, and their largest magnitude, a metric. The tape is open, and
-# it must be able to differentiate the loss. It must not record the metric. Compute $x^3$ once.
+# it must be able to differentiate the loss. It must not record the metric. Keep the line of `cube`, and compute nothing else from `x`.
 
 
 # %%
@@ -352,7 +341,7 @@ assert dz_dx.numpy() == 4.0
 assert dz_dy is None
 
 # %% [markdown]
-# The numbers are those of section 1, for the same reason: no record of `y * y` is left.
+# The numbers of section 1, for the same reason: no record of `y * y` is left.
 #
 # **Predict.** Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
 
@@ -379,8 +368,8 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# `reset` forgets what the tape *watched*, too. An ordinary tape watches a trainable variable again at its next use. What is watched because you said so is no longer watched: a tensor, a
-# variable that is not trainable, and any variable where the tape has `watch_accessed_variables=False`. The cure is to say so again.
+# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. What is watched because you said so is not: a tensor, a
+# variable that is not trainable, and every variable of a tape with `watch_accessed_variables=False`. The cure is to say so again.
 
 # %%
 with tf.GradientTape() as tape:
@@ -410,13 +399,9 @@ for check_watches, check_v in ((False, v), (True, tf.Variable(3.0, trainable=Fal
     assert tape.gradient(check_square, check_v) is None
 
 # %% [markdown]
-# `watched_variables()` is emptied in the same way: it lists what was watched *since the last reset*.
-#
 # ## 4. Truncated backpropagation through time
 #
-# Why not close the block and open a new tape? Often you should. `reset` is for code that cannot leave the block, such
-# as one loop over a stream with no end: text, a sensor, a game. A **recurrent network** reads it,
-# $h_{t+1} = \tanh(h_t W + x_t U)$, and must predict the next input from $h$. Backpropagation through *time* goes back through every step
+# A **recurrent network** reads a stream, $h_{t+1} = \tanh(h_t W + x_t U)$, and must predict the next input from $h$. Backpropagation through *time* goes back through every step
 # since the start. Its memory and time grow with the length of the stream.
 #
 # **Truncated** backpropagation goes back through a window. Every few steps: take the gradient, update, forget the record, keep the state.
@@ -455,29 +440,25 @@ start_values = [
 def train_on_stream(window, rate=0.05):
     """Read the stream once. Returns the loss of each step, and the number of states in memory after it."""
     W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
-    state, total, losses, in_memory, references = tf.zeros((1, units)), 0.0, [], [], []
-    with tf.GradientTape(persistent=True) as tape:
-        for step in range(len(stream) - 1):
-            state = tf.tanh(state @ W + stream[step] @ U)
-            loss = tf.reduce_mean((state @ V - stream[step + 1]) ** 2)
-            total += loss
-            losses.append(float(loss))
-            references.append(weakref.ref(state))
-            in_memory.append(alive(references))
-            if (step + 1) % window == 0:
-                with tape.stop_recording():  # the update is no part of the record
-                    gradients = tape.gradient(total, variables)
-                    for variable, gradient in zip(variables, gradients, strict=True):
-                        variable.assign_sub(rate / window * gradient)
-                tape.reset()  # forget the window; `state` goes on as a constant
-                total = 0.0
-    return np.array(losses), np.array(in_memory)
+    state, losses, counts, in_memory = tf.zeros((1, units)), [], [], Alive()
+    for start in range(0, len(stream) - 1, window):
+        with tf.GradientTape() as tape:  # a new tape for each window; `state` comes in as a constant
+            total = 0.0
+            for step in range(start, min(start + window, len(stream) - 1)):
+                state = in_memory(tf.tanh(state @ W + stream[step] @ U))
+                loss = tf.reduce_mean((state @ V - stream[step + 1]) ** 2)
+                total += loss
+                losses.append(float(loss))
+                counts.append(len(in_memory))
+        for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True):
+            variable.assign_sub(rate / window * gradient)
+    return np.array(losses), np.array(counts)
 
 
 # %% tags=["nbval-ignore-output"]
 window = 12
 losses, in_memory = train_on_stream(window)
-no_update, growing = train_on_stream(window=10**6)  # the window never ends
+no_update, growing = train_on_stream(window=len(stream))  # one window for the whole stream
 
 print(f"mean loss of the first 40 steps {losses[:40].mean():.3f}, of the last 40 {losses[-40:].mean():.3f}")
 print(f"states in memory at most: {in_memory.max()} with a window of {window}, {growing.max()} without")
@@ -487,8 +468,8 @@ print(f"states in memory at most: {in_memory.max()} with a window of {window}, {
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 left.plot(growing, "--", color=plots.RED)
 left.plot(in_memory, color=plots.BLUE)
-left.text(215, 225, "never reset", color=plots.RED, ha="right")
-left.text(235, 20, f"reset every {window} steps", color=plots.BLUE, ha="right")
+left.text(215, 225, "one window", color=plots.RED, ha="right")
+left.text(235, 20, f"a new tape every {window} steps", color=plots.BLUE, ha="right")
 left.set(title="The record stops growing", xlabel="step of the stream", ylabel="states in memory")
 for values, colour, style, name in (
     (no_update, plots.GREY, ":", "no update"),
@@ -504,25 +485,43 @@ right.minorticks_off()
 right.legend()
 plt.show()
 
+# %% [markdown]
+# At most 13 states: those of the window, and the one before it. The tape of a finished window is dropped, and its states with it.
+#
+# Where a loop cannot leave the block of its tape, `reset` ends a window at any line. Three things change: the tape is persistent, since it answers once in each window; it takes the gradient under `stop_recording`, so as not to
+# record its own backward pass; then it is reset.
+
+
+# %%
+def in_one_block(window, rate=0.05):
+    """The same training with one tape. Returns the loss of each step."""
+    W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
+    state, total, losses = tf.zeros((1, units)), 0.0, []
+    with tf.GradientTape(persistent=True) as tape:
+        for step in range(len(stream) - 1):
+            state = tf.tanh(state @ W + stream[step] @ U)
+            losses.append(tf.reduce_mean((state @ V - stream[step + 1]) ** 2))
+            total += losses[-1]
+            if (step + 1) % window == 0:
+                with tape.stop_recording():
+                    gradients = tape.gradient(total, variables)
+                    for variable, gradient in zip(variables, gradients, strict=True):
+                        variable.assign_sub(rate / window * gradient)
+                tape.reset()  # forget the window
+                total = 0.0
+    return np.array(losses)
+
+
+difference = np.abs(in_one_block(window) - losses).max()
+print(f"largest difference from a new tape for each window: {difference:.4f}")
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert in_memory.max() == window + 1
 assert growing.max() == len(stream) - 1
 assert losses[-40:].mean() < losses[:40].mean() / 3
+np.testing.assert_allclose(in_one_block(window), losses, rtol=1e-3, atol=1e-5)
 assert losses[-40:].mean() < no_update[-40:].mean() / 5
-
-W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
-state, with_new_tapes = tf.zeros((1, units)), []
-for start in range(0, len(stream) - 1, window):
-    with tf.GradientTape() as tape:  # a tape for each window
-        total = 0.0
-        for step in range(start, start + window):
-            state = tf.tanh(state @ W + stream[step] @ U)
-            with_new_tapes.append(tf.reduce_mean((state @ V - stream[step + 1]) ** 2))
-            total += with_new_tapes[-1]
-    for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True):
-        variable.assign_sub(0.05 / window * gradient)
-np.testing.assert_allclose(losses, with_new_tapes, rtol=1e-3, atol=1e-5)
 
 number = tf.Variable(2.0)
 with tf.GradientTape(persistent=True) as tape:
@@ -535,14 +534,12 @@ assert tape.gradient(slope, number) is None  # the backward pass is not on the t
 
 def check_kept(pause):
     """How many results of a backward function the tape keeps after five calls of `gradient` while it records."""
-    results = []
+    results = Alive()
 
     @tf.custom_gradient
     def growth(x):
         def backward(upstream):
-            result = tf.exp(upstream * x)
-            results.append(weakref.ref(result))
-            return result
+            return results(tf.exp(upstream * x))
 
         return tf.exp(x), backward
 
@@ -551,7 +548,7 @@ def check_kept(pause):
         for _ in range(5):
             with tape.stop_recording() if pause else contextlib.nullcontext():
                 tape.gradient(grown, number)
-        return alive(results)
+        return len(results)
 
 
 check_level = tf.get_logger().level
@@ -560,12 +557,27 @@ assert (check_kept(pause=False), check_kept(pause=True)) == (5, 0)
 tf.get_logger().setLevel(check_level)
 
 # %% [markdown]
-# At most 13 states: those of the window, and the one before it. A new tape for each window would return the same
-# gradients; with `reset` the loop never leaves its block, and may decide at any line where a window ends. The tape is
-# persistent because it answers once in each window. Note the order: take the gradient under `stop_recording`, so that it
-# does not record the backward pass itself; then `reset`.
+# **What does the truncation leave out?** It cuts the gradient at the window's edge. Two weights, and a window of *one* step: $h \leftarrow a\,h + b\,x$, where $x$ is 1 at the first step and 0 at the next five. Only the last step has a loss, $(h - 1)^2$. It asks the
+# network to have kept what came in five windows before. The window of one step sees $h = a \cdot \text{(a constant)}$.
+
+# %%
+a, b = tf.Variable(0.5), tf.Variable(0.5)
+for _ in range(300):
+    memory = tf.constant(0.0)
+    for x_t in (1.0, 0.0, 0.0, 0.0, 0.0, 0.0):
+        with tf.GradientTape() as tape:  # a window of one step
+            memory = a * memory + b * x_t
+            loss = (memory - 1.0) ** 2
+    slopes = tape.gradient(loss, [a, b])  # of the last step
+    a.assign_sub(0.05 * slopes[0])
+    b.assign_sub(0.05 * slopes[1])
+
+print(f"a = {a.numpy():.3f}, b = {b.numpy():.3f}, memory at the end {memory.numpy():.3f}")
+
+# %% [markdown]
+# It learns to remember, through a window that reaches back one step! The last step rewards a larger $a$, and $a$ is the weight of *every* step. But $b$ has not moved. It acts at the first step alone, and no gradient arrives there.
 #
-# **What does the truncation cost?** The gradient is wrong: it leaves out how $W$ acted before the window. By how much depends on how fast the network forgets. Below, $W$ is $\rho$ times an orthogonal matrix, which keeps lengths, so that each step shrinks the difference between two states at least by the factor $\rho$.
+# So a truncated gradient is wrong by the way in which the weights acted before the window. By how much depends on how fast the network forgets. Below, $W$ is $\rho$ times an orthogonal matrix, which keeps lengths: each step shrinks the difference between two states at least by the factor $\rho$.
 
 # %% tags=["nbval-ignore-output"]
 orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]
@@ -630,6 +642,8 @@ with tf.GradientTape() as tape:
 before_the_window, in_the_window = np.ravel(tape.gradient(state, stream))[:2]
 assert before_the_window == 0.0
 assert in_the_window != 0.0
+assert b.numpy() == 0.5
+np.testing.assert_allclose(a**5 * b, 1.0, atol=1e-3)
 decay = tf.Variable(0.5)  # a window of one step, and a task without end: the sum of all inputs so far
 for _ in range(40):
     memory, numbers = tf.zeros(()), generator.standard_normal(30).astype(np.float32)
@@ -641,15 +655,12 @@ for _ in range(40):
 assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# Here a network that forgets quickly needs a short window, and one with a long memory a long one. And no gradient arrives at what lies before the window. A network may still come to remember further than that, because
-# it uses the same weights at every step: $h \leftarrow a h + x$, trained with a window of *one* step to add up its inputs, finds $a = 1$ (the check runs it). But no gradient rewards it for
-# remembering something that is first needed after the window.
+# A network that forgets quickly gets by with a short window; one with a long memory needs a long one.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #
 # A recurrent step, $h \leftarrow \tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
-# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. Keep the one loop and
-# the one tape.
+# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. Keep the one tape.
 
 
 # %%
@@ -666,7 +677,7 @@ exercises.truncated.check(truncated_gradient)
 # %% [markdown]
 # ## 5. Going further: where a pause does not reach
 #
-# `stop_recording` pauses the tape it is called on, and no other: section 3 of [06](06_stop_gradient.ipynb) has two tapes, one of which is paused. It also pauses that tape *while Python runs the block*. In a
+# `stop_recording` pauses one tape, *while Python runs the block*. In a
 # `tf.function` that is while the function is traced. Below, the block is inside the function, and the tape outside.
 
 # %%
@@ -694,7 +705,7 @@ print("block around the call:    ", around.numpy())
 
 # %% [markdown]
 # With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect, and nothing warns: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, the call of a compiled function is one operation, which it
-# records when the pause is over. Put the block around the call; or open the tape inside the function too, where block and tape are traced together.
+# records when the pause is over. Put the block around the call, or open the tape inside the function too.
 #
 # A tape that has not been opened has nothing to pause, and says so:
 
@@ -739,20 +750,21 @@ with tf.GradientTape(persistent=True) as tape:
     z = y * y
 
 dz_dx = tape.gradient(z, x)
-reference = weakref.ref(y)
+in_memory = Alive()
+in_memory(y)
 del y
-with_tape = reference() is not None
+with_tape = len(in_memory) == 1
 del tape
 gc.collect()
-without_tape = reference() is not None
+without_tape = len(in_memory) == 1
 
 for moment, remains in (("after del y", with_tape), ("after del tape", without_tape)):
     print(f"{moment:15}", "y is in memory" if remains else "y is gone")
 
 # %% [markdown]
 # The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
-# its answer. In a large model the record holds the activations of every layer; [16](16_what_derivatives_cost.ipynb)
-# measures it, and shows how to trade memory for time.
+# its answer. [16](16_what_derivatives_cost.ipynb)
+# measures the record of large models, and trades memory for time.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -763,15 +775,16 @@ with tf.GradientTape() as tape:
     squared = x * x
     fourth = squared * squared
 tape.gradient(fourth, x)
-reference = weakref.ref(squared)
+in_memory = Alive()
+in_memory(squared)
 del squared
 gc.collect()
-assert reference() is None  # a tape for one answer has let go
+assert len(in_memory) == 0  # a tape for one answer has let go
 
 # %% [markdown]
 # ## 7. Check it independently
 #
-# What a tape returned in section 1 can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they give the derivatives that the tape was told to leave out.
+# Section 1's answers can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they give the derivatives that the tape was told to leave out.
 
 
 # %%
@@ -822,7 +835,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # - `with tape.stop_recording():` runs a block and keeps it off the tape; what is computed there is a constant to the tape (section 1).
 # - It saves the memory of every tensor that the block's operations would have kept alive, here three quarters, and here next to no time (section 2).
 # - `tape.reset()` forgets all records and everything that was watched; by default trainable variables are watched again when they are next used, and nothing else is (section 3).
-# - Truncated backpropagation through time keeps the state and forgets the record every few steps. Memory no longer grows with the stream; the gradient is that of the window alone (section 4).
+# - Truncated backpropagation through time keeps the state and drops the record every few steps. Memory no longer grows with the stream. No gradient arrives at what acts before the window alone; a weight that acts at every step may still learn to remember (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -832,7 +845,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # | `stop_recording` on a tape that is not open | `RuntimeError` | call it inside the tape's `with` block |
 # | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
 # | a persistent tape computes gradients while it records | a warning, and more memory at every call | `with tape.stop_recording():` around `gradient` |
-# | something is first needed after the window in which it came | no gradient rewards keeping it | a longer window |
+# | a weight acts only before the window that needs it | its gradient is 0, or `None` | a longer window |
 #
 # **Further reading**
 #

@@ -23,17 +23,17 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb)
 #
-# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 22 to read, 4 more to go further, 27 for the exercises
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 18 to read, 8 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-examples = 64  # of the regression in section 4
-steps = 60  # of its training
-learning_rate = 0.05  # of its training
-states = 5  # of the random walk in section 5
-sweeps = 300  # of its training; more than seven states need more
-depth = 6  # operations of the branch in section 6
+examples = 64  # of the regression in section 4, between 40 and 200
+steps = 60  # of its training, between 60 and 200
+learning_rate = 0.05  # of its training, between 0.04 and 0.08
+states = 5  # of the random walk in section 7, between 3 and 7
+sweeps = 300  # of its training, between 300 and 1000
+depth = 6  # operations of the branch in section 6, between 1 and 20
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -73,7 +73,7 @@ for name, gradient in gradients.items():
 
 # %% [markdown]
 # Three times the value 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
-# takes its term away. Nothing fails and nothing warns: where you want it, a tool; where you do not, a wrong gradient.
+# takes its term away. Nothing warns: where you want it, a tool; where you do not, a wrong gradient.
 #
 # **You will be able to**
 #
@@ -81,14 +81,13 @@ for name, gradient in gradients.items():
 # - choose between `stop_gradient` and `stop_recording` (section 3),
 # - train through a rounding with a straight-through estimator (section 4),
 # - hold a moving target still, and say what goes wrong otherwise (section 5),
-# - say what a cut saves and what it does not (section 6, which goes further).
+# - say what a cut saves, and which moving targets need one (sections 6 and 7, which go further).
 
 # %% [markdown]
 # ## 1. Cut one path
 #
-# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass, nothing goes through it: to every tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
-# $(2, 3)$ had $y^2$ kept from the tape. `z = x**2 + tf.stop_gradient(y**2)` gives the same value and gradients, 13, 4 and `None`: no path leads back to $y$, and without a path the answer is `None`, not 0. (A compiled
-# function with several outputs is the exception: section 9 of [03](03_when_the_gradient_is_none.ipynb).)
+# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass nothing goes through it: to every tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
+# $(2, 3)$ had $y^2$ kept from the tape. `z = x**2 + tf.stop_gradient(y**2)` gives the same value and gradients, 13, 4 and `None`.
 #
 # The cut is at one place, and it matters which side of it you ask about.
 #
@@ -145,14 +144,13 @@ assert np.abs(check_body.layers[1].moving_mean - average_before).max() > 0.0
 # $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. What lies before the cut does not,
 # unless another path leads to it.
 #
-# So after one `stop_gradient` behind the first layers of a network, no gradient reaches them through the cut. That is not yet frozen: a regulariser in `model.losses` is a path of its own, and the averages of a
-# `BatchNormalization` move without any gradient. The usual ways to freeze *variables* are `trainable = False`, or fewer sources. After a cut they are still among the sources, their gradients are `None`, and a Keras
-# optimiser warns about them (or refuses, if all are `None`).
+# So a `stop_gradient` behind the first layers of a network does not yet freeze them: a regulariser in `model.losses` is a path of its own, and the averages of a
+# `BatchNormalization` move without any gradient. The usual ways to freeze *variables* are `trainable = False`, or fewer sources.
 
 # %% [markdown]
 # ## 2. A path, not a variable
 #
-# It would be wrong to say that `stop_gradient` "freezes $y$". It knows nothing of $y$.
+# `stop_gradient` does not "freeze $y$". It knows nothing of $y$.
 #
 # **Predict.** $z = y^2 + 5y$ at $y = 3$, with the same cut around $y^2$. The true derivative is $2y + 5 = 11$. What does the tape return?
 
@@ -184,14 +182,13 @@ assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(sq
 
 # %% [markdown]
 # Two paths lead from `z` back to $y$. One is cut, and the gradient is that of the open one, $5y$.
+# In the picture a solid border means *recorded*. The square *was* recorded: the cut comes after it, on
+# the dashed arrow.
 #
-# In the picture each box is an operation, and time runs downwards. A solid border and a filled circle mean *recorded*. The square *was* recorded: the cut comes after it, on
-# the dashed arrow. What `stop_gradient` returns is a constant to the tape, so nothing above it can be reached that way.
-#
-# What does such a gradient mean? It is exact, for another function: the one in which what is cut **is held at its present value**. Here $9 + 5y$.
+# Such a gradient is exact, for another function: the one in which what is cut **is held at its present value**. Here $9 + 5y$.
 
 # %% [markdown]
-# Now move the cut yourself. Three paths lead from $x$ to $z = f(x)\,g(x) + h(x)$, with $f(x) = x^2$, $g(x) = \cos x$ and $h(x) = x$. On the left, a thick arrow carries the gradient
+# Now move the cut yourself. Three paths lead from $x$ to $z = f(x)\,g(x) + h(x)$, with $f(x) = x^2$, $g(x) = \cos x$ and $h(x) = x$. A thick arrow carries the gradient
 # back up to $x$, and a cross marks a cut. On the right stands $z$ with two tangents: the true one, wide and grey, and the tape's, dashed. The dotted curve is the function in
 # which what is cut is held still.
 #
@@ -209,8 +206,7 @@ for at, held in ((-1.3, ("f",)), (1.4, ("g",)), (2.0, ("f", "h"))):
     np.testing.assert_allclose(paths.gradient(at, held), slope, rtol=1e-6)
 
 # %% [markdown]
-# With $f$ and $g$ both cut, the path through $h$ is left, and its slope is 1 everywhere. With $g$ alone cut, at $x = 1.4$, the tape says *up* where the truth is *down*: a step of
-# gradient descent would climb. And the dashed tangent always touches the dotted curve.
+# With $f$ and $g$ both cut, the path through $h$ is left, and its slope is 1 everywhere. With $g$ alone cut, at $x = 1.4$, the tape says *up* where the truth is *down*. And the dashed tangent always touches the dotted curve.
 
 # %% [markdown]
 # ### Exercise: One loss, two learners (5 min)
@@ -236,10 +232,10 @@ exercises.two_learners.check(loss_of_both)
 # %% [markdown]
 # ## 3. Cut a path, or pause a tape?
 #
-# Around `y**2`, `stop_recording` and `stop_gradient` gave the same numbers (section 1). They differ in *whom* they tell.
+# Around `y**2`, `stop_recording` and `stop_gradient` gave the same numbers. They differ in *whom* they tell.
 #
 # **Predict.** Two tapes, one inside the other, and $z = y^2 + y$ at $y = 3$. The square is kept from the inner tape with `inner.stop_recording()`, and then with
-# `tf.stop_gradient`. What does each tape return? (Without any of this it is $2y + 1 = 7$.)
+# `tf.stop_gradient`. What does each tape return? Without any of this it is $2y + 1 = 7$.
 
 # %%
 exercises.whom.guess([..., ..., ..., ...])  # stop_recording: inner, outer; stop_gradient: inner, outer
@@ -266,9 +262,8 @@ assert stopped == [1.0, 1.0]
 
 # %% [markdown]
 # `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and holds for all who differentiate it.
-#
-# So a function can cut its own path, without knowing which tape is running, or whether one is. That works inside a layer, inside a
-# `tf.function`, and in forward mode: take the `ForwardAccumulator` below on trust, until [12](12_forward_mode.ipynb) explains both.
+# So a function can cut its own path, without knowing which tape is running. That works inside a layer, inside a
+# `tf.function`, and in forward mode: take the `ForwardAccumulator` below on trust, until [12](12_forward_mode.ipynb).
 
 
 # %%
@@ -352,11 +347,10 @@ assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1
 # On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient is
 # that of another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
-# (For `tf.round` the two $x$ cancel without a rounding error. Where the new value is far smaller than $x$, they take it with them: with `tf.sign` in its place, the value at $10^8$ is 0 in float32. Write
-# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))` there: it has the same gradient, and the bracket is exactly 0.)
+# Where the new value is far smaller than $x$, the cancelling $x$ take it with them: with `tf.sign`, the value at $10^8$ is 0 in float32. Write
+# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))` there: the bracket is exactly 0.
 #
-# Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The data come from five
-# whole numbers between −3 and 3. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
+# Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
 
 # %%
 true_weights = np.random.default_rng(seed).integers(-3, 4, size=(5, 1)).astype(np.float32)
@@ -409,9 +403,7 @@ with tf.GradientTape() as tape:
 assert tape.gradient(loss, latent) is None
 
 # %% [markdown]
-# With `tf.round` in its place the gradient is `None` from the first step. Straight through, all five weights are found.
-#
-# The latent weights do not stop *at* the whole numbers. Each stops somewhere in the band that rounds to the right one: once all five are right, the error is zero, and so is the
+# Straight through, all five weights are found. The latent weights do not stop *at* the whole numbers. Each stops somewhere in the band that rounds to the right one: once all five are right, the error is zero, and so is the
 # gradient.
 
 # %% [markdown]
@@ -447,198 +439,71 @@ exercises.turn_gradient.check(scale_gradient)
 # %% [markdown]
 # ## 5. A target that holds still
 #
-# Sometimes a model is trained towards a value that it computes itself; reinforcement learning calls this *bootstrapping*. Take a walker on a line of states, with an exit at either end. Each step goes
-# left or right with equal probability: the *random walk* of Sutton and Barto's book. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
-# reward to be expected from there?
-
-# %% alt="Diagram. A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the random walk
-_, ax = plt.subplots(figsize=(8, 1.9), layout="constrained")
-for state in range(states + 2):
-    inside = 0 < state <= states
-    ax.text(
-        state,
-        0,
-        f"{state}" if inside else "exit",
-        ha="center",
-        va="center",
-        bbox={
-            "boxstyle": "circle,pad=0.4" if inside else "square,pad=0.5",
-            "facecolor": "#E3F0F8" if inside else "white",
-        },
-    )
-    if inside:
-        for side in (-1, 1):
-            arrow = {"arrowstyle": "-|>", "color": plots.GREY}
-            ax.annotate("", (state + side * 0.72, 0.12 * side), (state + side * 0.24, 0.12 * side), arrowprops=arrow)
-        ax.text(state, -0.62, f"{state}/{states + 1}", ha="center", color=plots.BLUE)
-ax.text(0, 0.5, "reward 0", ha="center")
-ax.text(states + 1, 0.5, "reward 1", ha="center")
-ax.text(0, -0.62, "true value:", ha="center", color=plots.BLUE)
-ax.set(title="Left or right with probability ½: what is a state worth?", xlim=(-0.7, states + 1.7), ylim=(-0.85, 0.75))
-ax.set_axis_off()
-plt.show()
-
-# %% [markdown]
-# The value of a state is the average over its two steps of $r + V(s')$, the reward and the value of the state that the step leads to. So **temporal-difference learning** takes each
-# step from $s$ to $s'$, and moves the table entry $V(s)$ closer to the *target* $r + V(s')$. But the target contains $V$ as well.
+# Sometimes a model is trained towards a value that is itself being learnt. A **teacher**, $p\,t^2$, is fitted to measurements, $t^2$. A **student**, the constant $c$, is to follow the teacher. One loss holds both errors:
 #
-# As a loss, the squared difference has two paths to $V$: through the prediction $V(s)$, and through the target. `cut` closes the second. (State 0 is the left exit, the last one the
-# right exit; both are worth 0 once you are there.)
-
-# %%
-start = tf.repeat(tf.range(1, states + 1), 2)  # 1 1 2 2 3 3 …: two steps from each state
-arrival = start + tf.tile([-1, 1], [states])  # 0 2 1 3 2 4 …
-reward = tf.cast(arrival == states + 1, tf.float32)
-
-
-def loss_of(values, cut):
-    """A quarter of the squared differences' sum over all steps, a scalar; values has shape (states,)."""
-    with_exits = tf.pad(values, [[1, 1]])
-    target = reward + tf.gather(with_exits, arrival)
-    if cut:
-        target = tf.stop_gradient(target)
-    prediction = tf.gather(with_exits, start)
-    return 0.25 * tf.reduce_sum((target - prediction) ** 2)
-
-
-# %% [markdown]
-# **Predict.** Put the true values into the table: nothing is left to learn. For which version is the gradient zero, with the target's path cut, or with both paths open?
-
-# %%
-exercises.true_values.guess(...)  # "cut", "open", "both" or "neither"
-
-# %%
-truth = np.arange(1, states + 1) / (states + 1)
-table = tf.Variable(truth, dtype=tf.float32)
-steepest = {}
-for name, cut in {"cut": True, "open": False}.items():
-    with tf.GradientTape() as tape:
-        loss = loss_of(table, cut)
-    steepest[name] = abs(tape.gradient(loss, table).numpy()).max()
-    print(f"target's path {name:<5} loss {loss.numpy():.4f}, largest gradient {steepest[name]:.4f}")
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-zero = tuple(steepest[name] < 1e-6 for name in ("cut", "open"))
-names = {(True, False): "cut", (False, True): "open", (True, True): "both", (False, False): "neither"}
-exercises.true_values.reveal(names[zero])
-np.testing.assert_allclose(steepest["cut"], 0.0, atol=1e-6)
-np.testing.assert_allclose(steepest["open"], 0.5 / (states + 1), rtol=1e-4)
-assert loss_of(table, cut=True).numpy() == loss_of(table, cut=False).numpy()
-np.testing.assert_allclose(loss_of(table, cut=True), 0.5 * states / (states + 1) ** 2, rtol=1e-5)
-assert (start.shape, float(tf.reduce_sum(reward))) == ((2 * states,), 1.0)
-assert start.numpy().tolist()[:6] == [1, 1, 2, 2, 3, 3][: 2 * states]
-assert arrival.numpy().tolist()[:6] == [0, 2, 1, 3, 2, 4][: 2 * states]
-tried = tf.Variable(tf.random.uniform((states,)))
-with tf.GradientTape() as tape:
-    loss = loss_of(tried, cut=True)
-around = np.pad(tried.numpy(), 1, constant_values=(0.0, 1.0))  # the right exit pays 1
-np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + around[2:]) / 2, atol=1e-6)
-
-# %% [markdown]
-# One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
-# steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
+# $$\overline{(p\,t^2 - t^2)^2} + \overline{(c - p\,t^2)^2}.$$
 #
-# A single target still differs from its prediction, by $\pm 1/6$ for five states. With its path open, descent can make these differences smaller by moving the *targets* too. This is the
-# **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
-
+# A constant cannot follow a parabola, so the student stays wrong. The teacher alone would end at $p = 1$. But two paths lead to $p$: through the teacher's own error, and through the student's *target*.
+#
+# **Predict.** Nothing is cut, and both are trained. Where does $p$ end: "below 1", "at 1" or "above 1"?
 
 # %%
-def trained(cut):
-    """The table after training from zero, and its loss."""
-    values = tf.Variable(tf.zeros(states))
+exercises.teacher_at.guess(...)  # "below 1", "at 1" or "above 1"
 
-    @tf.function
-    def sweep():
+# %%
+t = tf.linspace(-1.0, 1.0, 41)
+
+
+def teacher_and_student(cut):
+    """The teacher's weight, the student's, and the loss, after training."""
+    p, c = tf.Variable(0.5), tf.Variable(0.0)
+    for _ in range(100):
         with tf.GradientTape() as tape:
-            loss = loss_of(values, cut)
-        values.assign_sub(0.5 * tape.gradient(loss, values))
-        return loss
+            taught = p * t**2
+            target = tf.stop_gradient(taught) if cut else taught
+            loss = tf.reduce_mean((taught - t**2) ** 2) + tf.reduce_mean((c - target) ** 2)
+        for variable, gradient in zip((p, c), tape.gradient(loss, (p, c)), strict=True):
+            variable.assign_sub(0.5 * gradient)
+    return p.numpy(), c.numpy(), loss.numpy()
 
-    for _ in range(sweeps):
-        loss = sweep()
-    return values.numpy(), loss.numpy()
 
+learnt = {"open": teacher_and_student(cut=False), "cut": teacher_and_student(cut=True)}
+for name, (p, c, loss) in learnt.items():
+    print(f"target's path {name:<5} teacher {p:.3f}, student {c:.3f}, loss {loss:.4f}")
 
-values_cut, loss_cut = trained(cut=True)
-values_open, loss_open = trained(cut=False)
-print("true values:", truth.round(3))
-print("cut:        ", values_cut.round(3), f"loss {loss_cut:.4f}")
-print("open:       ", values_open.round(3), f"loss {loss_open:.4f}")
-
-# %% alt="Line plot. Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw
-_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
-state = np.arange(1, states + 1)
-ax.plot(state, truth, "-", color=plots.GREY, label="true values")
-ax.plot(state, values_cut, "o", color=plots.BLUE, label="target's path cut: semi-gradient")
-ax.plot(state, values_open, "s--", color=plots.RED, label="target's path open: residual gradient")
-ax.set(title="With the path open, the values end too close together", xlabel="state", ylabel="value (expected reward)")
-ax.set_xticks(state)
-ax.legend()
+# %% alt="Line plot. Over t from -1 to 1 the measurements, a parabola of dots. The teacher with the cut lies on them; the teacher with the path open is a flatter parabola below. Two level dashed lines, the two students, cross them at about a third of the height." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: a target that comes to meet its follower
+_, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
+ax.plot(t, t**2, ".", color=plots.GREY)
+for (name, (p, c, _)), colour in zip(learnt.items(), (plots.RED, plots.BLUE), strict=True):
+    ax.plot(t, p * t**2, color=colour)
+    ax.axhline(c, linestyle="--", linewidth=1, color=colour)
+    ax.text(1.03, p, f"teacher, path {name}", color=colour, va="center")
+ax.text(0.0, 0.37, "students", ha="center", color="#555555")
+ax.set(title="With the path open, the target comes to meet the student", xlabel="t", ylabel="value", xlim=(-1.05, 1.75))
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-np.testing.assert_allclose(values_cut, truth, atol=1e-4)
-np.testing.assert_allclose(values_open, np.arange(2, states + 2) / (states + 3), atol=1e-4)
-assert loss_open < loss_cut - 1e-3
-assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
-for cut in (True, False):  # always to the right: every state is worth 1
-    certain = tf.Variable(tf.zeros(5))
-    for _ in range(600):
-        with tf.GradientTape() as tape:
-            target = tf.pad(certain, [[0, 1]])[1:] + tf.one_hot(4, 5)  # the last step pays 1
-            loss = 0.5 * tf.reduce_sum(((tf.stop_gradient(target) if cut else target) - certain) ** 2)
-        certain.assign_sub(0.5 * tape.gradient(loss, certain))
-    np.testing.assert_allclose(certain, np.ones(5), atol=1e-3)
+exercises.teacher_at.reveal("below 1" if learnt["open"][0] < 0.99 else "at 1")
+check_fourth, check_variance = np.mean(t**4), np.var(t**2)
+np.testing.assert_allclose(learnt["open"][0], check_fourth / (check_fourth + check_variance), rtol=1e-3)
+np.testing.assert_allclose(learnt["cut"][0], 1.0, rtol=1e-3)
+assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 
 # %% [markdown]
-# Cut, the table finds the truth. Open, it settles on values that are too close to each other: for five states $2/8, 3/8, \ldots, 6/8$. More training
-# would not help. It has found the minimum of what it was asked to minimise, and its loss is *lower* than the truth's.
+# Below 1. The loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. Open, descent does both. It ends with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# A lower loss, and wrong values: with both paths open, descent also moves the targets towards the predictions, and draws neighbours together. That is so because the target is *random*, left or right. For a walker that
-# always goes right, the true values bring the loss to 0, and both versions find them. Nor is the cut safe everywhere: with a function in place of the table, and steps that are not the walker's own, the
-# semi-gradient can diverge (Baird's counterexample, 1995, is one).
-
-# %% [markdown]
-# In deep reinforcement learning the target comes from a **target network** (Mnih and others, 2015): a second copy of the weights, refreshed now and then. The copy is not
-# among the sources, so its path needs no cut, as long as nobody passes it to the optimiser.
-
-# %%
-table = tf.Variable(tf.random.uniform((states,)))
-copy = tf.Variable(table)
-
-with tf.GradientTape(persistent=True) as tape:
-    target = reward + tf.gather(tf.pad(copy, [[1, 1]]), arrival)
-    prediction = tf.gather(tf.pad(table, [[1, 1]]), start)
-    by_copy = 0.25 * tf.reduce_sum((target - prediction) ** 2)
-    by_cut = loss_of(table, cut=True)
-
-copy_gradient, leak = tape.gradient(by_copy, [table, copy])
-cut_gradient = tape.gradient(by_cut, table)
-print("with the copy, table:", copy_gradient.numpy().round(3))
-print("with the cut, table: ", cut_gradient.numpy().round(3))
-print("with the copy, copy: ", leak.numpy().round(3))
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-np.testing.assert_allclose(copy_gradient, cut_gradient, atol=1e-6)
-assert tf.norm(leak) > 1e-3
-
-# %% [markdown]
-# The first two agree. The last line is the path that stays open: the `trainable_variables` of a model that contains both would include the copy. With `stop_gradient` around
-# the target, it is closed for everyone.
+# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. Knowledge distillation, target networks and self-supervised learning contain this line. Section 7 has the case that gave it its fame.
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
 #
-# The forward pass does not change: every value is still computed. What may be saved is the work of the backward pass, and the memory that
+# Every value is still computed. What may be saved is the work of the backward pass, and the memory that
 # the tape keeps for it.
 #
 # The branch below is a chain of operations that count the calls of their backward function. Take its `tf.custom_gradient` on trust, until [07](07_custom_gradients.ipynb) explains it. A weak reference tells
-# later whether an operation's result is still in memory.
+# whether a result is still in memory.
 
 # %%
 backward_calls, results = [], []
@@ -742,13 +607,12 @@ assert check_tape.gradient(check_cut, check_layer.kernel) is not None  # recorde
 assert check_tape.gradient(check_paused, check_layer.kernel) is None
 
 # %% [markdown]
-# Every cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called. (Where the branch also reaches the target by another path, they are.) All three ways leave the gradient of the path `+ v`, which is 1.
+# Every cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
 #
 # Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the *beginning* nothing in the
-# branch is watched, so nothing is recorded. That is like `stop_recording`. It is so because this branch has no variables. A layer's variables are watched whatever comes in, and
-# such a branch is recorded all the same: there, `stop_recording` is the way.
+# branch is watched, so nothing is recorded, as under `stop_recording`. That holds because this branch has no variables. A layer's variables are watched whatever comes in: there, `stop_recording` is the way.
 #
-# All this is eager code. A `tf.function` sees its whole program before it runs, and what is kept for its backward pass is settled otherwise: do not carry these counts over.
+# All this is eager code. A `tf.function` sees its whole program before it runs: do not carry these counts over.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
@@ -777,7 +641,190 @@ answer = {
 exercises.freeze_body.check(answer)
 
 # %% [markdown]
-# ## 7. Check it independently
+# ## 7. Going further: a target with a random next state
+#
+# Reinforcement learning trains a model towards a value that it computes itself, which it calls *bootstrapping*. Take a walker on a line of states, with an exit at either end. Each step goes
+# left or right with equal probability: the *random walk* of Sutton and Barto's book. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
+# reward to be expected from there?
+
+# %% alt="Diagram. A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the random walk
+_, ax = plt.subplots(figsize=(8, 1.9), layout="constrained")
+for state in range(states + 2):
+    inside = 0 < state <= states
+    ax.text(
+        state,
+        0,
+        f"{state}" if inside else "exit",
+        ha="center",
+        va="center",
+        bbox={
+            "boxstyle": "circle,pad=0.4" if inside else "square,pad=0.5",
+            "facecolor": "#E3F0F8" if inside else "white",
+        },
+    )
+    if inside:
+        for side in (-1, 1):
+            arrow = {"arrowstyle": "-|>", "color": plots.GREY}
+            ax.annotate("", (state + side * 0.72, 0.12 * side), (state + side * 0.24, 0.12 * side), arrowprops=arrow)
+        ax.text(state, -0.62, f"{state}/{states + 1}", ha="center", color=plots.BLUE)
+ax.text(0, 0.5, "reward 0", ha="center")
+ax.text(states + 1, 0.5, "reward 1", ha="center")
+ax.text(0, -0.62, "true value:", ha="center", color=plots.BLUE)
+ax.set(title="Left or right with probability ½: what is a state worth?", xlim=(-0.7, states + 1.7), ylim=(-0.85, 0.75))
+ax.set_axis_off()
+plt.show()
+
+# %% [markdown]
+# The value of a state is the average over its two steps of $r + V(s')$, the reward and the value of the next state. So **temporal-difference learning** moves the table entry $V(s)$, after each
+# step from $s$ to $s'$, closer to the *target* $r + V(s')$. But the target contains $V$ as well: the squared difference has two paths to $V$. `cut` closes the second.
+
+# %%
+start = tf.repeat(tf.range(1, states + 1), 2)  # 1 1 2 2 3 3 …: two steps from each state
+arrival = start + tf.tile([-1, 1], [states])  # 0 2 1 3 2 4 …
+reward = tf.cast(arrival == states + 1, tf.float32)
+
+
+def loss_of(values, cut):
+    """A quarter of the squared differences' sum over all steps, a scalar; values has shape (states,)."""
+    with_exits = tf.pad(values, [[1, 1]])
+    target = reward + tf.gather(with_exits, arrival)
+    if cut:
+        target = tf.stop_gradient(target)
+    prediction = tf.gather(with_exits, start)
+    return 0.25 * tf.reduce_sum((target - prediction) ** 2)
+
+
+# %% [markdown]
+# **Predict.** Put the true values into the table: nothing is left to learn. For which version is the gradient zero, with the target's path cut, or with both paths open?
+
+# %%
+exercises.true_values.guess(...)  # "cut", "open", "both" or "neither"
+
+# %%
+truth = np.arange(1, states + 1) / (states + 1)
+table = tf.Variable(truth, dtype=tf.float32)
+steepest = {}
+for name, cut in {"cut": True, "open": False}.items():
+    with tf.GradientTape() as tape:
+        loss = loss_of(table, cut)
+    steepest[name] = abs(tape.gradient(loss, table).numpy()).max()
+    print(f"target's path {name:<5} loss {loss.numpy():.4f}, largest gradient {steepest[name]:.4f}")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+zero = tuple(steepest[name] < 1e-6 for name in ("cut", "open"))
+names = {(True, False): "cut", (False, True): "open", (True, True): "both", (False, False): "neither"}
+exercises.true_values.reveal(names[zero])
+np.testing.assert_allclose(steepest["cut"], 0.0, atol=1e-6)
+np.testing.assert_allclose(steepest["open"], 0.5 / (states + 1), rtol=1e-4)
+assert loss_of(table, cut=True).numpy() == loss_of(table, cut=False).numpy()
+np.testing.assert_allclose(loss_of(table, cut=True), 0.5 * states / (states + 1) ** 2, rtol=1e-5)
+assert (start.shape, float(tf.reduce_sum(reward))) == ((2 * states,), 1.0)
+assert start.numpy().tolist()[:6] == [1, 1, 2, 2, 3, 3][: 2 * states]
+assert arrival.numpy().tolist()[:6] == [0, 2, 1, 3, 2, 4][: 2 * states]
+tried = tf.Variable(tf.random.uniform((states,)))
+with tf.GradientTape() as tape:
+    loss = loss_of(tried, cut=True)
+around = np.pad(tried.numpy(), 1, constant_values=(0.0, 1.0))  # the right exit pays 1
+np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + around[2:]) / 2, atol=1e-6)
+
+# %% [markdown]
+# One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
+# steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
+#
+# A single target still differs from its prediction, by $\pm 1/6$ for five states. With its path open, descent can make these differences smaller by moving the *targets* too. This is the
+# **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
+
+
+# %%
+def trained(cut):
+    """The table after training from zero, and its loss."""
+    values = tf.Variable(tf.zeros(states))
+
+    @tf.function
+    def sweep():
+        with tf.GradientTape() as tape:
+            loss = loss_of(values, cut)
+        values.assign_sub(0.5 * tape.gradient(loss, values))
+        return loss
+
+    for _ in range(sweeps):
+        loss = sweep()
+    return values.numpy(), loss.numpy()
+
+
+values_cut, loss_cut = trained(cut=True)
+values_open, loss_open = trained(cut=False)
+print("true values:", truth.round(3))
+print("cut:        ", values_cut.round(3), f"loss {loss_cut:.4f}")
+print("open:       ", values_open.round(3), f"loss {loss_open:.4f}")
+
+# %% alt="Line plot. Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+state = np.arange(1, states + 1)
+ax.plot(state, truth, "-", color=plots.GREY, label="true values")
+ax.plot(state, values_cut, "o", color=plots.BLUE, label="target's path cut: semi-gradient")
+ax.plot(state, values_open, "s--", color=plots.RED, label="target's path open: residual gradient")
+ax.set(title="With the path open, the values end too close together", xlabel="state", ylabel="value (expected reward)")
+ax.set_xticks(state)
+ax.legend()
+plt.show()
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose(values_cut, truth, atol=1e-4)
+np.testing.assert_allclose(values_open, np.arange(2, states + 2) / (states + 3), atol=1e-4)
+assert loss_open < loss_cut - 1e-3
+assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
+for rewards in ((1.0, 1.0), (0.0, 2.0)):  # always to the right; the last step pays for certain, or at random
+    for cut in (True, False):
+        certain = tf.Variable(tf.zeros(5))
+        for _ in range(600):
+            with tf.GradientTape() as tape:
+                loss = 0.0
+                for paid in rewards:
+                    target = tf.pad(certain, [[0, 1]])[1:] + paid * tf.one_hot(4, 5)
+                    loss += 0.25 * tf.reduce_sum(((tf.stop_gradient(target) if cut else target) - certain) ** 2)
+            certain.assign_sub(0.5 * tape.gradient(loss, certain))
+        np.testing.assert_allclose(certain, np.ones(5), atol=2e-3)
+        np.testing.assert_allclose(loss, 0.5 if rewards[0] == 0.0 else 0.0, atol=1e-4)
+
+# %% [markdown]
+# A lower loss, and wrong values: as in section 5, descent also moves the targets, and draws neighbours together. It can, because one state has two *next states*, and no table fits both. For a walker that
+# always goes right there is one next state. Then both versions find the truth, even if the last reward is paid at random, 0 or 2: the average is 1, and so is every value. Nor is the cut safe everywhere: with a function in place of the table, and steps that are not the walker's own, the
+# semi-gradient can diverge (Baird's counterexample, 1995, is one).
+
+# %% [markdown]
+# In deep reinforcement learning the target comes from a **target network** (Mnih and others, 2015): a second copy of the weights, refreshed now and then. Its path needs no cut, as long as nobody passes the copy to the optimiser.
+
+# %%
+table = tf.Variable(tf.random.uniform((states,)))
+copy = tf.Variable(table)
+
+with tf.GradientTape(persistent=True) as tape:
+    target = reward + tf.gather(tf.pad(copy, [[1, 1]]), arrival)
+    prediction = tf.gather(tf.pad(table, [[1, 1]]), start)
+    by_copy = 0.25 * tf.reduce_sum((target - prediction) ** 2)
+    by_cut = loss_of(table, cut=True)
+
+copy_gradient, leak = tape.gradient(by_copy, [table, copy])
+cut_gradient = tape.gradient(by_cut, table)
+print("with the copy, table:", copy_gradient.numpy().round(3))
+print("with the cut, table: ", cut_gradient.numpy().round(3))
+print("with the copy, copy: ", leak.numpy().round(3))
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose(copy_gradient, cut_gradient, atol=1e-6)
+assert tf.norm(leak) > 1e-3
+
+# %% [markdown]
+# The first two agree. The last line is the path that stays open: the `trainable_variables` of a model that contains both would include the copy.
+
+# %% [markdown]
+# ## 8. Check it independently
 #
 # A cut can be stated without a tape: what is cut is held at its present value. Central differences in float64 of *that* function give the tape's
 # answers. For the straight-through estimator they disagree, as they must: the staircase is flat at 0.7.
@@ -819,14 +866,14 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when `t` is held still, and `None` where no path is left (sections 1 and 2).
 # - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation and holds for every tape and for forward mode (section 3).
 # - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
-# - A random target that the model computes itself is held still: with its path open, descent finds a lower loss and wrong values (section 5).
-# - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants. The forward pass costs the same (section 6).
+# - A target that is itself being learnt is held still: with its path open, it comes to meet its follower, and descent finds a lower loss and wrong values (section 5).
+# - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants. A random next state is what makes an open target path harmful in temporal-difference learning (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a variable is to be frozen and only one of its paths is cut | a gradient that is not zero | cut every path, or leave the variable out of the sources |
 # | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
-# | a random target's path left open | a lower loss, and values that are wrong | `tf.stop_gradient(target)` |
+# | the path of a target that is being learnt, left open | a lower loss, and a wrong target | `tf.stop_gradient(target)` |
 # | a cut at the end of a large branch | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
 # | a straight-through gradient checked by finite differences | 0 against 1 | nothing: it is meant to differ |
 #

@@ -25,14 +25,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 1 more to go further, 23 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 11 to read, 9 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 40  # of gradient descent in section 3
-learning_rate = 0.1  # of the same
-iterations = 40  # of the solver in section 4
+steps = 40  # of gradient descent in section 2, between 20 and 100
+learning_rate = 0.1  # of the same, between 0.08 and 0.5
+iterations = 40  # of the solver in section 3, between 30 and 100
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -41,6 +41,7 @@ import importlib.util
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
+import contextlib
 import functools
 import inspect
 import os
@@ -79,16 +80,15 @@ print("f'(0)   =", slope(log1pexp_plain, 0.0).numpy())
 print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 
 # %% [markdown]
-# The true $f'(100)$ is 1, to more than forty digits. Nothing failed, nothing warned; put this into a loss, and every weight that its gradient reaches is NaN after the next step of gradient descent. This page makes the
-# derivative 1, then the second derivative 0, and then goes on to gradients that are not the derivative at all.
+# The true $f'(100)$ is 1, to more than forty digits. Nothing warned; put this into a loss, and every weight that its gradient reaches is NaN after the next step.
 #
 # **You will be able to**
 #
-# - replace a derivative that overflows with `tf.custom_gradient` (section 1), and the second derivative too (section 2),
-# - pass a gradient straight through a rounding or a clip (section 3),
-# - differentiate the solution of an equation without differentiating the solver (section 4),
-# - write a custom gradient that works with variables and in a `tf.function` (section 5),
-# - save a model whose gradients survive loading in another process (section 6).
+# - replace a derivative that overflows with `tf.custom_gradient` (section 1),
+# - pass a gradient straight through a rounding or a clip (section 2),
+# - differentiate the solution of an equation without differentiating the solver (section 3),
+# - write a custom gradient that works with variables and in a `tf.function` (section 4),
+# - say what becomes of a custom gradient when it is differentiated again, or saved (sections 5 and 6, which go further).
 
 # %% [markdown]
 # ## 1. Replace a derivative that overflows
@@ -131,20 +131,19 @@ axes[1].set_title("With a custom gradient: one step back, past the box")
 plt.show()
 
 # %% [markdown]
-# The logarithm passes on $1/s = 1/\infty = 0$. The addition changes nothing. The exponential multiplies what it is handed by its own derivative, which is $e = \infty$. And
+# The logarithm passes on $1/s = 1/\infty = 0$. The exponential multiplies it by its own derivative, which is $e = \infty$. And
 # $0 \cdot \infty$ is NaN.
 #
-# The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: $e^{100}$ is about $2.7 \cdot 10^{43}$, and float32 ends at $3.4 \cdot 10^{38}$. (float64 goes further: there
-# the same code gives 1 at 100, and fails at 710.)
+# The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: $e^{100}$ is about $2.7 \cdot 10^{43}$, and float32 ends at $3.4 \cdot 10^{38}$.
 #
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# That is what `tf.custom_gradient` is for. To the backward pass, a decorated function is one box with one rule, which it asks in place of what is inside.
+# `tf.custom_gradient` does that. To the backward pass, a decorated function is one box with one rule, which it asks in place of the operations inside.
 #
 # The function returns two things: its value, and a *backward function*. The backward function receives
-# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the gradient with respect to the function's argument. What it needs
-# from the forward pass it finds in the enclosing scope.
+# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the gradient with respect to the function's argument. From the forward pass it may use any value
+# in the enclosing scope.
 
 
 # %%
@@ -182,7 +181,7 @@ assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 
 # %% [markdown]
-# The derivative is 1. Note the last line: a custom gradient mends the *derivative*. The value, 100 in exact arithmetic, still overflows. (`tf.nn.softplus` mends both.)
+# The derivative is 1. Note the last line: a custom gradient mends the *derivative*. The value, 100 in exact arithmetic, still overflows. `tf.nn.softplus` mends both.
 
 # %% [markdown]
 # ### Exercise: A norm that survives zero (8 min)
@@ -205,10 +204,321 @@ def norm_of_rows(x):
 exercises.norm_of_rows.check(norm_of_rows)
 
 # %% [markdown]
-# ## 2. The second derivative
+# ## 2. Another gradient for the same value: straight through
 #
-# The backward function consists of TensorFlow operations, so a second tape around the first can record and differentiate them in turn.
-# (Take this on trust, until [10](10_higher_order_gradients.ipynb) explains it: to the outer tape a backward pass is a computation like any other.) The true second derivative is
+# A brightness must lie in $[0, 1]$, so a model clips it. The parameter $v$ behind it has strayed to 1.5, and the target is 0.3. Outside $[0, 1]$ the clipped value
+# does not change with $v$: its derivative is 0. That is correct, and useless.
+#
+# So pretend on the backward pass that nothing was clipped. This is the **straight-through estimator** (Bengio and others, 2013), which [06](06_stop_gradient.ipynb) built
+# from `stop_gradient`. As a custom gradient it is one line.
+
+
+# %%
+@tf.custom_gradient
+def clip_straight(v):
+    return tf.clip_by_value(v, 0.0, 1.0), lambda upstream: upstream
+
+
+def descend(clip):
+    """Every v on the way down (clip(v) - 0.3)², from v = 1.5."""
+    v, path = 1.5, [1.5]
+    for _ in range(steps):
+        v -= learning_rate * slope(lambda v: (clip(v) - 0.3) ** 2, v).numpy()
+        path.append(v)
+    return np.array(path)
+
+
+stuck = descend(lambda v: tf.clip_by_value(v, 0.0, 1.0))
+freed = descend(clip_straight)
+print(f"the clip's own gradient: v = {stuck[0]:.1f} becomes {stuck[-1]:.1f}")
+print(f"straight through:        v = {freed[0]:.1f} becomes {freed[-1]:.1f}")
+
+straight_round = tf.grad_pass_through(tf.round)
+print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy())
+
+# %% [markdown]
+# With the clip's own gradient every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
+#
+# Rounding is the other classic. For this pattern there is a ready-made wrapper, on the last line:
+# `tf.grad_pass_through(f)` computes `f` and passes the gradient on unchanged.
+#
+# Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
+
+# %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw
+_, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+line = tf.linspace(-2.5, 2.5, 501)
+plots.curve_with_derivative(
+    line,
+    straight_round(line),
+    slope(straight_round, line),
+    title="Rounding: a staircase with the gradient of a ramp",
+    label="round(x)",
+    derivative_label="gradient",
+    ax=axes[0],
+)
+for path, name, style, colour in (
+    (stuck, "the clip's own gradient", "-", plots.RED),
+    (freed, "straight through", "--", plots.BLUE),
+):
+    axes[1].plot(path, style, color=colour)
+    axes[1].text(len(path) - 1, path[-1] + 0.05, name, color=colour, ha="right", va="bottom")
+axes[1].axhline(0.3, color=plots.GREY, linestyle=":")
+axes[1].text(0, 0.3, "target", color="#555555", va="bottom")
+axes[1].set(title="Only straight through does v reach the target", xlabel="step", ylabel="v", ylim=(0, 1.75))
+plt.show()
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert (stuck == 1.5).all()
+assert abs(freed[-1] - 0.3) < 0.05
+assert slope(tf.round, [0.2, 1.3, 2.7]) is None
+assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist() == [0.0, 2.0, 6.0]
+assert (slope(straight_round, line).numpy() == 1.0).all()
+
+# %% [markdown]
+# ## 3. Differentiate a solution, not the search for it
+#
+# Where is a planet at a given time? For an orbit of eccentricity $\varepsilon$, Kepler's equation, $E - \varepsilon \sin E = M$, relates the time, as the *mean anomaly* $M$, to the position, as an angle $E$,
+# the *eccentric anomaly*. It cannot be solved for $E$ in closed form. So iterate $E \leftarrow M + \varepsilon \sin E$ until nothing moves.
+#
+# The derivative does not need the search. Differentiate the *equation*:
+#
+# $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
+#
+# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone, provided that the equation's own derivative with respect to the
+# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for every $\varepsilon < 1$. So the backward function needs one value from the
+# forward pass, and nothing is solved twice.
+
+# %%
+eccentricity = 0.6
+mean_anomaly = tf.random.uniform((11,), 0.0, 2 * np.pi)
+
+
+def solve(m):
+    """The E of Kepler's equation for each M, by fixed-point iteration."""
+    e = m
+    for _ in range(iterations):
+        e = m + eccentricity * tf.sin(e)
+    return e
+
+
+@tf.custom_gradient
+def kepler(m):
+    e = solve(tf.stop_gradient(m))
+
+    def backward(upstream):
+        return upstream / (1.0 - eccentricity * tf.cos(e))
+
+    return e, backward
+
+
+through, implicit = slope(solve, mean_anomaly), slope(kepler, mean_anomaly)
+print(f"dE/dM at the first M: {through[0]:.3f} through the iterations, {implicit[0]:.3f} implicit")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose(implicit, through, rtol=1e-4, atol=100 * eccentricity**iterations)
+check_residual = solve(mean_anomaly) - eccentricity * tf.sin(solve(mean_anomaly)) - mean_anomaly
+np.testing.assert_allclose(check_residual, np.zeros(11), atol=1e-5 + 20 * eccentricity**iterations)
+
+
+def check_kept(cut):
+    """How many iterates are alive between the forward and the backward pass of a custom gradient."""
+    iterates = []
+
+    @tf.custom_gradient
+    def solved(m):
+        e = m = tf.stop_gradient(m) if cut else m
+        for _ in range(iterations):
+            e = m + eccentricity * tf.sin(e)
+            iterates.append(weakref.ref(e))
+        return e, lambda upstream: upstream / (1.0 - eccentricity * tf.cos(e))
+
+    with tf.GradientTape() as tape:
+        tape.watch(mean_anomaly)
+        e = solved(mean_anomaly)
+    alive = sum(reference() is not None for reference in iterates)
+    np.testing.assert_allclose(tape.gradient(e, mean_anomaly), implicit, rtol=1e-5)
+    return alive
+
+
+assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
+
+# %% [markdown]
+# The gradients agree. `tf.stop_gradient(m)` is there for the memory: a custom gradient does not stop an eager tape from *recording* the operations inside the function. Without it the tape keeps all 40 iterates, and does not use them;
+# with it, one is left, the one in the closure.
+#
+# The price is the second derivative: inside the backward function `e` is a constant to every tape. [19](19_derivative_of_a_solution.ipynb) does all this for a whole layer.
+
+# %% alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the search is vertical, the derivative is along the curve
+line = tf.linspace(0.0, 2 * np.pi, 200)
+_, ax = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
+ax.plot(line, solve(line), color=plots.BLUE)
+shown, history = tf.constant(0.8), [0.8]
+for _ in range(8):
+    history.append(float(shown + eccentricity * tf.sin(history[-1])))
+ax.plot([0.8] * len(history), history, "o", color=plots.ORANGE, markerfacecolor="white", label="iterates at M = 0.8")
+for m, dx in ((0.8, 18), (3.14, 14), (5.2, 14)):
+    e, s = float(solve(tf.constant(m))), float(slope(kepler, m))
+    half = 0.6 / np.hypot(1.0, s)
+    ax.plot([m - half, m + half], [e - half * s, e + half * s], color=plots.RED, linewidth=3)
+    ax.annotate(f"dE/dM = {s:.2f}", (m, e), (dx, -14), textcoords="offset points", color=plots.RED)
+ax.set(
+    title="The search climbs to the curve; the derivative lies along it",
+    xlabel="mean anomaly M (rad)",
+    ylabel="E (rad)",
+)
+ax.legend(loc="lower right")
+plt.show()
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert np.diff(history).min() > -1e-6  # each iterate lies above the one before
+
+# %% [markdown]
+# ### Exercise: Differentiate a search (15 min)
+#
+# For $a > 0$, the equation $x^3 + a\,x = y$ has one real solution $x$. `root` finds it for each entry of `y`, a tensor of any shape, by halving an
+# interval, from −10 to 10 at first; `a` is a scalar tensor. A tape finds no way through the comparisons. Write the backward function: return the gradient with respect to `y`, in the shape of `y`, and the
+# gradient with respect to `a`, a scalar. `upstream` has the shape of `x`, which is that of `y`.
+
+
+# %%
+@tf.custom_gradient
+def root(y, a):
+    low, high = tf.zeros_like(y) - 10.0, tf.zeros_like(y) + 10.0
+    for _ in range(40):
+        x = (low + high) / 2.0
+        too_small = x**3 + a * x < y
+        low, high = tf.where(too_small, x, low), tf.where(too_small, high, x)
+
+    def backward(upstream):
+        return ..., ...  # the gradients with respect to y and to a
+
+    return x, backward
+
+
+exercises.root_gradient.check(root)
+
+# %% [markdown]
+# ## 4. Inside a model: variables and `tf.function`
+#
+# So far no decorated function used a variable. Here a custom gradient limits what a Keras layer passes back to its
+# input: `tf.clip_by_norm(t, 0.5)`, which you may take on trust until [08](08_clipping.ipynb), shortens `t` to the length 0.5 where it is longer.
+
+# %%
+layer = tf.keras.layers.Dense(3, kernel_initializer="ones")
+layer.build((None, 4))
+h = tf.ones((2, 4))
+
+
+@tf.custom_gradient
+def limited_layer(h):
+    def backward(upstream):
+        return tf.clip_by_norm(upstream @ tf.transpose(layer.kernel), 0.5)
+
+    return layer(h), backward
+
+
+try:
+    slope(limited_layer, h)
+except TypeError as error:
+    message = str(error).split(", since")[0]
+    print(message)
+
+# %% [markdown]
+# The box hides the layer from the backward pass, and the layer's variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
+# cannot, whether a tape is open or not. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the arguments, and a list with one
+# gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass.
+
+
+# %%
+@tf.custom_gradient
+def limited_layer(h):
+    def backward(upstream, variables=None):
+        with tf.GradientTape() as tape:
+            tape.watch(h)
+            y = layer(h)
+        d_h, d_variables = tape.gradient(y, [h, variables], output_gradients=upstream)
+        return tf.clip_by_norm(d_h, 0.5), d_variables
+
+    return layer(h), backward
+
+
+def gradients_of(f):
+    with tf.GradientTape() as tape:
+        tape.watch(h)
+        y = f(h)
+    return tape.gradient(y, [h, layer.kernel, layer.bias])
+
+
+for name, f in {"layer": layer, "limited": limited_layer}.items():
+    d_h, _, d_bias = gradients_of(f)
+    print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
+
+# %% [markdown]
+# The gradient with respect to the input is limited, and the variables' gradients are those of the layer.
+#
+# Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while a
+# graph is being traced there is no number yet. A backward function must be **traceable**: TensorFlow operations, no `float(...)`, no `.numpy()`. To look at a gradient on its
+# way, use `tf.print`.
+
+# %% tags=["nbval-ignore-output"]
+passing = []
+
+
+@tf.custom_gradient
+def noted(v):
+    def backward(upstream):
+        passing.append(float(upstream))
+        return upstream
+
+    return tf.identity(v), backward
+
+
+try:
+    slope(tf.function(noted), 2.0)
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+
+print(f"limited, compiled: {tf.norm(gradients_of(tf.function(limited_layer))[0]).numpy():.3f}")
+
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+def traced(f):
+    try:
+        slope(tf.function(f), 2.0)
+    except Exception:  # which one depends on the version
+        return False
+    return True
+
+
+assert message.endswith("grad_fn must accept keyword argument 'variables'")
+check_unlimited = tf.custom_gradient(lambda h: (layer(h), lambda upstream: upstream @ tf.transpose(layer.kernel)))
+for check_tape in (contextlib.nullcontext(), tf.GradientTape(), tf.GradientTape(watch_accessed_variables=False)):
+    with check_tape, np.testing.assert_raises_regex(TypeError, "keyword argument 'variables'"):
+        check_unlimited(h)
+plain = gradients_of(layer)
+np.testing.assert_allclose(tf.norm(plain[0]), 3 * np.sqrt(8), rtol=1e-6)
+for f in (limited_layer, tf.function(limited_layer)):
+    np.testing.assert_allclose(tf.norm(gradients_of(f)[0]), 0.5, rtol=1e-5)
+    for by_hand, by_layer in zip(gradients_of(f)[1:], plain[1:], strict=True):
+        np.testing.assert_allclose(by_hand, by_layer, rtol=1e-6)
+assert (traced(noted), traced(log1pexp)) == (False, True)
+assert slope(noted, 2.0).numpy() == passing[-1] == 1.0  # eagerly it works
+assert tf.is_tensor(limited_layer(h))
+dense = tf.keras.layers.Dense
+with mock.patch.object(dense, "call", autospec=True, side_effect=dense.call) as check_calls:
+    gradients_of(limited_layer)
+assert check_calls.call_count == 2
+
+# %% [markdown]
+# ## 5. Going further: the second derivative
+#
+# The backward function consists of TensorFlow operations, so a second tape around the first can record and differentiate them in turn; [10](10_higher_order_gradients.ipynb) is about that. The true second derivative of $\log(1 + e^x)$ is
 # $f'' = f'(1 - f')$: 0.25 at 0, and below $10^{-43}$ at 100.
 #
 # **Predict.** `log1pexp` has a custom gradient that is right at 100. What does a second tape give for $f''(100)$?
@@ -237,7 +547,7 @@ assert curvature(log1pexp, 0.0).numpy() == 0.25
 assert np.isnan(curvature(log1pexp, 100.0))
 
 # %% [markdown]
-# NaN is back, one order later. You wrote the first derivative by hand. The second tape differentiates what you wrote by TensorFlow's own rules, and $1/(1 + e)$
+# NaN is back, one order later. The second tape differentiates what you wrote by TensorFlow's own rules, and $1/(1 + e)$
 # leads through the infinite `e` again.
 #
 # So the first derivative needs a custom gradient of its own. The tempting place for it is inside the backward function, where its value `s` is at hand.
@@ -296,10 +606,7 @@ plt.show()
 
 # %% [markdown]
 # The same function, NaN once and `None` twice; the right answer is 0. A custom gradient is a derivative *with respect to the function's arguments*. The only argument of
-# `first_derivative` is `upstream`, which does not depend on `x`. That `s` does is hidden in the closure.
-#
-# - In a graph `first_derivative` is one box, and from its argument no path leads to `x`: `None`. So too in eager code, once `upstream` is computed from something watched, here `scale`.
-# - In eager code without `scale`, `upstream` is a constant. A box whose arguments are constants is not recorded. So the tape follows the operations that made `s`, and NaN is back.
+# `first_derivative` is `upstream`, which does not depend on `x`. That `s` does is hidden in the closure. In a graph, or once `upstream` is computed from something watched, `first_derivative` is a box from which no path leads to `x`: `None`. In eager code with a constant `upstream` the box is not recorded, the tape follows the operations that made `s`, and NaN is back.
 #
 # The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
 
@@ -344,6 +651,7 @@ plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+assert curvature(kepler, 1.0) is None
 assert slope(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
 assert curvature(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.25, 0.0]
 assert curvature(lambda x: scale * log1pexp_twice(x), 100.0).numpy() == 0.0
@@ -368,332 +676,18 @@ for _ in range(5):
 
 # %% [markdown]
 # On the right is something worse than NaN. From $x = 52$ at the latest, the plain version's second derivative is 1, where the truth is 0: finite, wrong, and without a warning. It is the
-# difference of two terms that nearly cancel, and the second, which contains $e^{-2x}$, underflows to 0 first. (Where exactly, and whether the curves dip to 0 close to 88, depends on
-# how a device treats numbers below float32's smallest normal one.)
+# difference of two terms that nearly cancel, and the second underflows to 0 first.
 #
 # Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: TensorFlow
-# differentiates it again and again, and all stays finite (the check goes to the fifth derivative). Where such an operation exists, prefer it; section 6 gives one more reason.
+# differentiates it again and again, and all stays finite. Where such an operation exists, prefer it; section 6 gives one more reason.
 
 # %% [markdown]
-# ## 3. Another gradient for the same value: straight through
-#
-# A brightness must lie in $[0, 1]$, so a model clips it. The parameter $v$ behind it has strayed to 1.5, and the target is 0.3. Outside $[0, 1]$ the clipped value
-# does not change with $v$: its derivative is 0. That is correct, and useless.
-#
-# So pretend on the backward pass that nothing was clipped. This is the **straight-through estimator** (Bengio and others, 2013), which [06](06_stop_gradient.ipynb) built
-# from `stop_gradient`. As a custom gradient it is one line.
-
-
-# %%
-@tf.custom_gradient
-def clip_straight(v):
-    return tf.clip_by_value(v, 0.0, 1.0), lambda upstream: upstream
-
-
-def descend(clip):
-    """Every v on the way down (clip(v) - 0.3)², from v = 1.5."""
-    v, path = 1.5, [1.5]
-    for _ in range(steps):
-        v -= learning_rate * slope(lambda v: (clip(v) - 0.3) ** 2, v).numpy()
-        path.append(v)
-    return np.array(path)
-
-
-stuck = descend(lambda v: tf.clip_by_value(v, 0.0, 1.0))
-freed = descend(clip_straight)
-print(f"the clip's own gradient: v = {stuck[0]:.1f} becomes {stuck[-1]:.1f}")
-print(f"straight through:        v = {freed[0]:.1f} becomes {freed[-1]:.1f}")
-
-straight_round = tf.grad_pass_through(tf.round)
-print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy())
-
-# %% [markdown]
-# With the clip's own gradient $v$ stays where it is: every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
-#
-# Rounding is the other classic. TensorFlow's gradient function for `tf.round` returns `None`. For this pattern there is a ready-made wrapper, on the last line:
-# `tf.grad_pass_through(f)` computes `f` and passes the gradient on unchanged.
-#
-# Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
-
-# %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw
-_, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-line = tf.linspace(-2.5, 2.5, 501)
-plots.curve_with_derivative(
-    line,
-    straight_round(line),
-    slope(straight_round, line),
-    title="Rounding: a staircase with the gradient of a ramp",
-    label="round(x)",
-    derivative_label="gradient",
-    ax=axes[0],
-)
-for path, name, style, colour in (
-    (stuck, "the clip's own gradient", "-", plots.RED),
-    (freed, "straight through", "--", plots.BLUE),
-):
-    axes[1].plot(path, style, color=colour)
-    axes[1].text(len(path) - 1, path[-1] + 0.05, name, color=colour, ha="right", va="bottom")
-axes[1].axhline(0.3, color=plots.GREY, linestyle=":")
-axes[1].text(0, 0.3, "target", color="#555555", va="bottom")
-axes[1].set(title="Only straight through does v reach the target", xlabel="step", ylabel="v", ylim=(0, 1.75))
-plt.show()
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-assert (stuck == 1.5).all()
-assert abs(freed[-1] - 0.3) < 0.05
-assert slope(tf.round, [0.2, 1.3, 2.7]) is None
-assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist() == [0.0, 2.0, 6.0]
-assert (slope(straight_round, line).numpy() == 1.0).all()
-
-# %% [markdown]
-# ## 4. Differentiate a solution, not the search for it
-#
-# Where is a planet at a given time? For an orbit of eccentricity $\varepsilon$, Kepler's equation, $E - \varepsilon \sin E = M$, relates the time, as the *mean anomaly* $M$, to the position, as an angle $E$,
-# the *eccentric anomaly*. It cannot be solved for $E$ in closed form. So iterate $E \leftarrow M + \varepsilon \sin E$ until nothing moves.
-#
-# The derivative does not need the search. Differentiate the *equation*:
-#
-# $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
-#
-# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone, provided that the equation's own derivative with respect to the
-# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for every $\varepsilon < 1$. So the backward function needs one value from the
-# forward pass, the expensive one, and finds it in the enclosing scope: nothing is solved twice.
-
-# %%
-eccentricity = 0.6
-mean_anomaly = tf.random.uniform((11,), 0.0, 2 * np.pi)
-
-
-def solve(m):
-    """The E of Kepler's equation for each M, by fixed-point iteration."""
-    e = m
-    for _ in range(iterations):
-        e = m + eccentricity * tf.sin(e)
-    return e
-
-
-@tf.custom_gradient
-def kepler(m):
-    e = solve(tf.stop_gradient(m))
-
-    def backward(upstream):
-        return upstream / (1.0 - eccentricity * tf.cos(e))
-
-    return e, backward
-
-
-through, implicit = slope(solve, mean_anomaly), slope(kepler, mean_anomaly)
-print(f"dE/dM at the first M: {through[0]:.3f} through the iterations, {implicit[0]:.3f} implicit")
-print("second derivative at M = 1:", curvature(kepler, 1.0))
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-np.testing.assert_allclose(implicit, through, rtol=1e-4, atol=100 * eccentricity**iterations)
-check_residual = solve(mean_anomaly) - eccentricity * tf.sin(solve(mean_anomaly)) - mean_anomaly
-np.testing.assert_allclose(check_residual, np.zeros(11), atol=1e-5 + 20 * eccentricity**iterations)
-assert curvature(kepler, 1.0) is None
-
-
-def check_kept(cut):
-    """How many iterates are alive between the forward and the backward pass of a custom gradient."""
-    iterates = []
-
-    @tf.custom_gradient
-    def solved(m):
-        e = m = tf.stop_gradient(m) if cut else m
-        for _ in range(iterations):
-            e = m + eccentricity * tf.sin(e)
-            iterates.append(weakref.ref(e))
-        return e, lambda upstream: upstream / (1.0 - eccentricity * tf.cos(e))
-
-    with tf.GradientTape() as tape:
-        tape.watch(mean_anomaly)
-        e = solved(mean_anomaly)
-    alive = sum(reference() is not None for reference in iterates)
-    np.testing.assert_allclose(tape.gradient(e, mean_anomaly), implicit, rtol=1e-5)
-    return alive
-
-
-assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
-
-# %% [markdown]
-# The gradients agree. `tf.stop_gradient(m)`, the value of `m` as a constant ([06](06_stop_gradient.ipynb)), is there for the memory: a custom gradient does not stop an eager tape from *recording* what runs inside the function. Without it the tape keeps all 40 iterates, and does not use them;
-# with it, one is left, the one in the closure.
-#
-# The price is the second derivative. Inside the backward function `e` is a constant to every tape. The remedy is that of section 2: make the derivative a
-# function of its argument. [19](19_derivative_of_a_solution.ipynb) does all this for a whole layer.
-
-# %% alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the search is vertical, the derivative is along the curve
-line = tf.linspace(0.0, 2 * np.pi, 200)
-_, ax = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
-ax.plot(line, solve(line), color=plots.BLUE)
-shown, history = tf.constant(0.8), [0.8]
-for _ in range(8):
-    history.append(float(shown + eccentricity * tf.sin(history[-1])))
-ax.plot([0.8] * len(history), history, "o", color=plots.ORANGE, markerfacecolor="white", label="iterates at M = 0.8")
-for m, dx in ((0.8, 18), (3.14, 14), (5.2, 14)):
-    e, s = float(solve(tf.constant(m))), float(slope(kepler, m))
-    half = 0.6 / np.hypot(1.0, s)
-    ax.plot([m - half, m + half], [e - half * s, e + half * s], color=plots.RED, linewidth=3)
-    ax.annotate(f"dE/dM = {s:.2f}", (m, e), (dx, -14), textcoords="offset points", color=plots.RED)
-ax.set(
-    title="The search climbs to the curve; the derivative lies along it",
-    xlabel="mean anomaly M (rad)",
-    ylabel="E (rad)",
-)
-ax.legend(loc="lower right")
-plt.show()
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-assert np.diff(history).min() > -1e-6  # each iterate lies above the one before
-
-# %% [markdown]
-# ### Exercise: Differentiate a search (15 min)
-#
-# For $a > 0$, the equation $x^3 + a\,x = y$ has one real solution $x$. `root` finds it for each entry of `y`, a tensor of any shape, by halving an
-# interval, from −10 to 10 at first; `a` is a scalar tensor. A tape finds no way through the comparisons. Write the backward function: return the gradient with respect to `y`, in the shape of `y`, and the
-# gradient with respect to `a`, a scalar. `upstream` has the shape of `x`, which is that of `y`.
-
-
-# %%
-@tf.custom_gradient
-def root(y, a):
-    low, high = tf.zeros_like(y) - 10.0, tf.zeros_like(y) + 10.0
-    for _ in range(40):
-        x = (low + high) / 2.0
-        too_small = x**3 + a * x < y
-        low, high = tf.where(too_small, x, low), tf.where(too_small, high, x)
-
-    def backward(upstream):
-        return ..., ...  # the gradients with respect to y and to a
-
-    return x, backward
-
-
-exercises.root_gradient.check(root)
-
-# %% [markdown]
-# ## 5. Inside a model: variables and `tf.function`
-#
-# So far no decorated function used a variable. A piece of a model does. Here a custom gradient limits what a Keras layer passes back to its
-# input: `tf.clip_by_norm(t, 0.5)`, which you may take on trust until [08](08_clipping.ipynb), shortens `t` to the length 0.5 where it is longer.
-
-# %%
-layer = tf.keras.layers.Dense(3, kernel_initializer="ones")
-layer.build((None, 4))
-h = tf.ones((2, 4))
-
-
-@tf.custom_gradient
-def limited_layer(h):
-    def backward(upstream):
-        return tf.clip_by_norm(upstream @ tf.transpose(layer.kernel), 0.5)
-
-    return layer(h), backward
-
-
-try:
-    slope(limited_layer, h)
-except TypeError as error:
-    message = str(error).split(", since")[0]
-    print(message)
-
-# %% [markdown]
-# The box hides the layer from the backward pass, and the layer's variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
-# cannot. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the arguments, and a list with one
-# gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass: it is paid for twice.
-
-
-# %%
-@tf.custom_gradient
-def limited_layer(h):
-    def backward(upstream, variables=None):
-        with tf.GradientTape() as tape:
-            tape.watch(h)
-            y = layer(h)
-        d_h, d_variables = tape.gradient(y, [h, variables], output_gradients=upstream)
-        return tf.clip_by_norm(d_h, 0.5), d_variables
-
-    return layer(h), backward
-
-
-def gradients_of(f):
-    with tf.GradientTape() as tape:
-        tape.watch(h)
-        y = f(h)
-    return tape.gradient(y, [h, layer.kernel, layer.bias])
-
-
-for name, f in {"layer": layer, "limited": limited_layer}.items():
-    d_h, _, d_bias = gradients_of(f)
-    print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
-
-# %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are those of the layer.
-#
-# Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while a
-# graph is being traced there is no number yet. A backward function must be **traceable**: TensorFlow operations, no `float(...)`, no `.numpy()`. To look at a gradient on its
-# way, use `tf.print`.
-#
-# And the caller receives the value alone, not the pair. Anything else that is to leave the function must be part of the value.
-
-# %% tags=["nbval-ignore-output"]
-passing = []
-
-
-@tf.custom_gradient
-def noted(v):
-    def backward(upstream):
-        passing.append(float(upstream))
-        return upstream
-
-    return tf.identity(v), backward
-
-
-try:
-    slope(tf.function(noted), 2.0)
-except Exception as error:
-    print(f"{type(error).__name__}: {error}")
-
-print(f"limited, compiled: {tf.norm(gradients_of(tf.function(limited_layer))[0]).numpy():.3f}")
-
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-def traced(f):
-    try:
-        slope(tf.function(f), 2.0)
-    except Exception:  # which one depends on the version
-        return False
-    return True
-
-
-assert message.endswith("grad_fn must accept keyword argument 'variables'")
-plain = gradients_of(layer)
-np.testing.assert_allclose(tf.norm(plain[0]), 3 * np.sqrt(8), rtol=1e-6)
-for f in (limited_layer, tf.function(limited_layer)):
-    np.testing.assert_allclose(tf.norm(gradients_of(f)[0]), 0.5, rtol=1e-5)
-    for by_hand, by_layer in zip(gradients_of(f)[1:], plain[1:], strict=True):
-        np.testing.assert_allclose(by_hand, by_layer, rtol=1e-6)
-assert (traced(noted), traced(log1pexp)) == (False, True)
-assert slope(noted, 2.0).numpy() == passing[-1] == 1.0  # eagerly it works
-assert tf.is_tensor(limited_layer(h))
-dense = tf.keras.layers.Dense
-with mock.patch.object(dense, "call", autospec=True, side_effect=dense.call) as check_calls:
-    gradients_of(limited_layer)
-assert check_calls.call_count == 2
-
-# %% [markdown]
-# ## 6. Save and load
+# ## 6. Going further: save and load
 #
 # A custom gradient is a Python function, and a SavedModel, TensorFlow's format on disk, holds graphs. So the backward functions are traced and saved as graphs of their own, unless the switch `experimental_custom_gradients` is off.
 #
 # Save four models, and load them again: a clip of the gradient to 0.5 with the switch off and on, and two versions of $\log(1 + e^x)$ whose second derivative is right. The backward function of *ordinary* consists of
-# ordinary operations; *nested* is section 2's.
+# ordinary operations; *nested* is section 5's.
 
 
 # %%
@@ -728,7 +722,7 @@ for name in models:
     print(f"{name:<9} slope at 2: {slope(loaded.f, 2.0).numpy():.4f}")
 
 # %% [markdown]
-# All load, and all gradients are right. (For the clips: 1 arrives, 0.5 is passed on, times $2v = 4$.) That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. What counts is a process
+# All load, and all gradients are right. That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. What counts is a process
 # that never ran your Python code.
 #
 # **Predict.** In the fresh process, how many of the two derivatives, first and second, does each model still give?
@@ -886,11 +880,11 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # %% [markdown]
 # ## Recap
 #
-# - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1); for the second derivative, give the first a custom gradient and pass what it depends on as an argument (section 2).
-# - A backward function may pass the gradient straight through a rounding or a clip (section 3).
-# - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 4).
-# - A backward function takes `variables=` where the function uses any that the tape watches, and consists of TensorFlow operations (section 5).
-# - Custom gradients are saved with a model by default, one level deep; a fresh process tells whether they were (section 6).
+# - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1).
+# - A backward function may pass the gradient straight through a rounding or a clip (section 2).
+# - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 3).
+# - A backward function takes `variables=` where the function uses any, also with no tape open, and consists of TensorFlow operations (section 4).
+# - For the second derivative, give the first a custom gradient and pass what it depends on as an argument. Custom gradients are saved with a model, one level deep; a fresh process tells whether they were (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -908,7 +902,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), sections "Custom gradients" and "Custom gradients in SavedModel".
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
-# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 4, in a network.
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 3, in a network.
 # - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
 # **Read next:** [08 Clipping](08_clipping.ipynb) limits a gradient, after the tape and inside a model.

@@ -24,14 +24,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 25 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 25 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-depth = 12  # layers of the model in section 4, at least 4
-width = 64  # units of each of its layers
-batch = 128  # examples
+depth = 12  # layers of the model in section 4, between 4 and 40
+width = 64  # units of each of its layers, between 8 and 256
+batch = 128  # examples, between 16 and 512
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -74,10 +74,9 @@ print("tape_1, dy/dx_1 =", tape_1.gradient(y, x_1).numpy())
 # - differentiate one target with several tapes, and say what each of them knows (section 1),
 # - draw nested tapes as a timeline, and say what the outer one records (section 2),
 # - give each tape a set of its own to watch (section 3),
-# - say which tapes are expensive, in memory and in work of the backward pass, and measure both (section 4),
+# - say which tapes are expensive, in memory and in work of the backward pass (section 4),
 # - hand a gradient from one tape to the next (section 5).
-
-# %% [markdown]
+#
 # ## 1. Two tapes, two sources
 #
 # Each tape was asked about the source that it watches. Now ask both tapes for both derivatives.
@@ -145,10 +144,9 @@ timeline(
 plt.show()
 
 # %% [markdown]
-# Both tapes were open while `y` was made, yet each wrote down only what depends on its *own* source. To `tape_0` the sigmoid is a constant that is added. It does not answer 0:
-# it knows of no path, and says `None`.
+# Both tapes were open while `y` was made, yet each wrote down only what depends on its *own* source. To `tape_0` the sigmoid is a constant that is added: it knows of no path, and says `None`.
 #
-# Pausing one tape leaves the other alone: `stop_recording` pauses the tape it is called on.
+# Pausing one tape leaves the other alone.
 #
 # **Predict.** Take $y = x^2 + x^3$ at $x = 3$. The cube is computed while `tape_0` pauses. What does each tape give for $\mathrm dy/\mathrm dx$?
 
@@ -234,8 +232,8 @@ plt.show()
 
 # %% [markdown]
 # Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
-# operations, and they happen inside the outer block. They can be differentiated like any others, and that gives 48.
-# [10](10_higher_order_gradients.ipynb) shows what the outer tape wrote down of them, and what one can do with it.
+# operations inside the outer block. They can be differentiated, and that gives 48.
+# [10](10_higher_order_gradients.ipynb) shows them.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -251,8 +249,7 @@ assert len(check_rows) > 1
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
 #
-# By default a tape watches every trainable variable at its first use, and no tensor. `watch_accessed_variables=False` turns the first
-# half off; from then on the tape watches what you name.
+# `watch_accessed_variables=False` turns off that a tape watches every trainable variable; from then on it watches what you name.
 #
 # The model has two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -327,8 +324,7 @@ ax.set_yticks(range(len(tapes)), labels=list(tapes))
 plt.show()
 
 # %% [markdown]
-# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, each in its source's shape, and eight times `None`. The
-# default tape does not know the inputs: they are a tensor, and nobody told it to watch them. Where two of these tapes know the same gradient, they agree: none of them was paused.
+# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`. Where two tapes know the same gradient, they agree.
 #
 # Every tape can tell which variables it has watched:
 
@@ -337,8 +333,8 @@ for name, tape in tapes.items():
     print(f"{name:<8}", [variable.name for variable in tape.watched_variables()])
 
 # %% [markdown]
-# What did the head's tape write down? `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*. The
-# dashed arrow with a cross is where the gradient is cut, and says why.
+# What did the head's tape write down? A solid border means *recorded*, a dashed one *not recorded*. The
+# dashed arrow with a cross is where the gradient is cut.
 
 # %% alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the record of the head's tape
@@ -351,8 +347,7 @@ draw(tape, loss, [w1, w2])
 plt.show()
 
 # %% [markdown]
-# The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with `w2`, and goes on to the loss. That is what
-# the next section measures.
+# The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with `w2`, and goes on to the loss.
 #
 # Do you need three tapes for three gradients? No: one tape with a list of sources returns them all, in one backward pass. Several tapes are of use when they are to record different
 # stretches, when they are to be dropped at different times, or when one records the other's backward pass.
@@ -380,9 +375,7 @@ for key in ("w1", "b1", "w2", "b2"):
 # %% [markdown]
 # ## 4. What watching too much costs
 #
-# To differentiate an operation later, a tape keeps tensors alive that Python has long dropped. So its cost depends on what it watches. How?
-#
-# Take a deep model. A *weak reference* to a tensor does not keep it alive, and tells whether something else does. Without a tape, nothing does:
+# A tape keeps the tensors that its backward pass will need ([05](05_recording_control.ipynb), section 2). Which ones depends on what it watches. Here is a deep model, and a count of those that are still in memory:
 
 # %%
 weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]
@@ -409,7 +402,7 @@ loss, references = deep_model()
 print("tensors alive, without a tape:", alive(references).sum())
 
 # %% [markdown]
-# Three tapes again: one watches all weights (as in training), one the last weight (a new head on a frozen model), and one the inputs (to ask which input matters).
+# Three tapes again: one watches all weights, as in training; one the last weight, a new head on a frozen model; and one the inputs, to ask which input matters.
 #
 # **Predict.** The model has `depth` = 12 layers, each with an activation that a tape may have to keep. How many tensors does each tape keep?
 
@@ -465,13 +458,11 @@ ax.tick_params(which="both", length=0)
 plt.show()
 
 # %% [markdown]
-# The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`. What
-# comes before depends on nothing that it watches.
+# The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`.
 #
 # The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. What matters is how much of the computation comes **after** them.
-# (Here all of that leads to the target. A branch that does not, such as a metric that is computed inside the block, is recorded and kept as well: a tape does not know its target until it is asked.)
 #
-# Memory is one half of the cost. The other half is the backward pass. To count it, put a probe behind each layer: an identity whose backward
+# The other half of the cost is the backward pass. To count it, put a probe behind each layer: an identity whose backward
 # function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
 
 # %%
@@ -520,9 +511,8 @@ assert [modest, greedy] == [1, depth]
 np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# The same gradient, and twelve layers visited instead of one. Run eagerly, as here, a tape goes back from the target through *everything that it recorded* on the way there, whichever source you ask for. (In a
-# `tf.function` the backward pass is part of a graph, and before the graph runs TensorFlow removes what none of its results needs.) The tape here does
-# not stop where the last path to your source ends.
+# The same gradient, and twelve layers visited instead of one. Run eagerly, a tape goes back from the target through *everything that it recorded* on the way there, whichever source you ask for. In a
+# `tf.function` the backward pass is part of a graph, and TensorFlow removes the operations that no result needs.
 #
 # And several tapes over one run? Each has its own list of operations.
 #
@@ -559,7 +549,7 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# A list holds *references*: a tensor that several tapes keep is in memory once, and free when the last tape that needs it is gone. So a second tape over the same run that watches the same costs little memory. A forgotten one that
+# A list holds *references*: a tensor that several tapes keep is in memory once, and free when the last tape that needs it is gone. So a second tape that watches the same costs little memory. A forgotten one that
 # watches too much costs all of it, however modest the others are.
 
 # %% [markdown]
@@ -599,7 +589,7 @@ exercises.bill.check(answer)
 # %% [markdown]
 # ## 5. Two stretches, one chain
 #
-# Tapes can also take turns. `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. The chain rule joins them: what `tape_2` returns for `h` is the **upstream
+# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. What `tape_2` returns for `h` is the **upstream
 # gradient** that `tape_1` needs, and `output_gradients` is where it goes in.
 
 # %%
@@ -661,7 +651,7 @@ slopes = [float(gradcheck.numerical_jacobian(f, 0.0)) for f in (np.sin, sigmoid_
 print("sin, sigmoid at 0:", [round(slope, 6) for slope in slopes])
 
 # %% [markdown]
-# The check below also compares the seven gradients of section 3 with central differences. For that it writes the model a second time, in NumPy, as a function of one source while the others keep their values.
+# The check below also compares the seven gradients of section 3 with central differences.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -686,7 +676,7 @@ for found in gradients.values():
 # %% [markdown]
 # ## Recap
 #
-# - Tapes that are open together record the same operations independently. Each knows the paths that begin at what it watches; using one up, or pausing it, leaves the others alone (section 1).
+# - Tapes that are open together record independently. Each knows the paths that begin at its own sources; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
 # - A tape keeps what the operations after its sources need for their derivatives; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass goes from the target through all that was recorded on the way there, whichever gradient you ask for (section 4).

@@ -24,17 +24,17 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 3 more to go further, 34 for the exercises
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-points = 201  # points of the curve in section 2
-batch = 7  # examples
-inputs = 5  # features of an example
-outputs = 10  # units of the layer in sections 3 to 6
-width = 1024  # units of the square layer that section 6 times
-hidden = 4096  # hidden units of the network in section 8
+points = 201  # points of the curve in section 2: between 51 and 401
+batch = 7  # examples: between 3 and 12
+inputs = 5  # features of an example: between 3 and 8
+outputs = 10  # units of the layer in sections 3 to 5: between 4 and 12
+width = 1024  # units of the square layer that section 5 times: between 768 and 1536
+hidden = 4096  # hidden units of the network in section 9: between 1024 and 8192
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -73,7 +73,7 @@ print("gradient:", gradient_of_sum.numpy())
 
 # %% [markdown]
 # Two outputs, two inputs, and two numbers: raise `a` a little, and the sum of the outputs rises six times as much. Which output rises, and how much? The
-# gradient cannot say. Ask the function itself: take a small step from the point in every direction, and see where the outputs go.
+# gradient cannot say. Ask the function itself: take a small step in every direction, and see where the outputs go.
 
 # %% alt="Two vector diagrams. Two panels at one scale. Left, the plane of the inputs: a unit circle with twelve dots, one marked a alone, one marked b alone. Right, the plane of the outputs: the same dots lie on a long, tilted ellipse." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: small steps in, changes out
@@ -99,26 +99,24 @@ for ax, path, title, names in (
 plt.show()
 
 # %% [markdown]
-# A smooth function from the plane to the plane turns a small circle very nearly into an ellipse (which at some points is squeezed flat). Four numbers say which ellipse,
+# A smooth function from the plane to the plane turns a small circle very nearly into an ellipse, which at some points is squeezed flat. Four numbers say which ellipse,
 # and which dot lands where: the function's *Jacobian*.
 #
 # **You will be able to**
 #
-# - draw a Jacobian as a linear map, push a tangent forwards through it and pull a cotangent back (section 1),
-# - get one derivative for each element of a target with `tape.jacobian` (section 2),
-# - name the axes of a Jacobian, recover the gradient from it, and write one down by index arithmetic (sections 3 and 4),
-# - ask for several sources at once, and for several targets (section 5),
-# - predict the passes and the bytes that a Jacobian takes, and choose between rows and columns (sections 6 and 7).
-#
+# - push a tangent forwards through a Jacobian, and pull a cotangent back (section 1),
+# - get one derivative for each element of a target, and name the axes (sections 2 to 4),
+# - predict the passes and bytes that a Jacobian takes (sections 5 and 6),
+# - test a Jacobian with one product, and find one that is wrong (section 7).
 # ## 1. A linear map
 #
-# Near a point, a smooth function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
+# Near a point, a function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
 # Jacobian,
 #
 # $$J_{ij} = \frac{\partial y_i}{\partial x_j},$$
 #
-# with one row for each output and one column for each input. With as many inputs as outputs, the shape cannot tell rows from
-# columns. A value can. The function is $(a, b) \mapsto (ab,\ a + 3b)$, the point $(2, 5)$.
+# with one row for each output and one column for each input. Where the shape cannot tell rows from
+# columns, a value can. The function is $(a, b) \mapsto (ab,\ a + 3b)$, the point $(2, 5)$.
 #
 # **Predict.** Which number stands in the upper right of $J$?
 
@@ -139,15 +137,14 @@ np.testing.assert_allclose(changes[[0, 24]], [[5.0, 1.0], [2.0, 3.0]], atol=0.02
 np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0), 1.0, atol=0.02)
 
 # %% [markdown]
-# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The lower left, 1,
-# is $\partial(a + 3b)/\partial a$. Now the gradient's 6 can be read: $5 + 1$, the sum of the first column. The columns are in
-# the picture too: the step of `a` alone lands at $(5, 1)$, that of `b` alone at $(2, 3)$.
+# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is $5 + 1$, the sum of
+# the first column. The columns are in the picture too: the step of `a` alone lands at $(5, 1)$, that of `b` alone at $(2, 3)$.
 #
 # Often you do not need the matrix, only its product with one vector. There are two such products.
 #
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`, which
-# you may take on trust until [12 Forward mode](12_forward_mode.ipynb) explains it:
+# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`; take it on trust until
+# [12 Forward mode](12_forward_mode.ipynb).
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
@@ -180,10 +177,9 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 #
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
-# Both weigh, with $u$, the outputs' response to the step $v$. One pushes $v$ to the outputs and weighs there; the other pulls $u$ back to
-# the inputs and weighs there. The identity also tests a backward pass that you wrote yourself, with two vectors and no matrix, if $Jv$ is taken from *values* of the
-# function, $(f(x + hv) - f(x - hv))/2h$. (Do not take it from an accumulator: that may get its product from the rule under test, and then the two agree
-# whatever the rule says.)
+# One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two vectors and no matrix test a backward pass that you wrote
+# yourself: the **dot-product test**. Take $Jv$ from *values* of the function, $(f(x + hv) - f(x - hv))/2h$. An accumulator may get its product from the
+# rule under test, and then the two agree whatever the rule says.
 #
 # In the picture, tangents are solid: their unit circle is on the left, its image on the right. Cotangents are dashed: their unit circle is on
 # the right, its image on the left.
@@ -217,9 +213,8 @@ plt.show()
 # | you give | a tangent, of the input's shape | a cotangent, of the output's shape |
 # | you get | the output's shape | the input's shape |
 # | TensorFlow | `ForwardAccumulator(x, v)`, then `.jvp(y)` | `tape.gradient(y, x, output_gradients=u)` |
+# | JAX, torch.func | `jvp(f, (x,), (v,))` | `vjp(f, x)`, then a function of `u` |
 # | with a unit vector | one **column** of $J$ | one **row** of $J$ |
-#
-# JAX and torch.func have both as functions. `jvp(f, (x,), (v,))` returns $f(x)$ and $Jv$; `vjp(f, x)` returns $f(x)$ and a function that takes $u$ to $u^\top J$.
 #
 # Neither product builds the matrix. Both run through the function's operations, one after another. Here they are on its graph, with
 # $3b$ as a node of its own:
@@ -269,8 +264,7 @@ plt.show()
 
 # %% [markdown]
 # Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives
-# $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$. Multiply tangent by cotangent and add: over the inputs, $2.2 \cdot 0.8 - 1.2 \cdot 0.6 = 1.04$; over the
-# outputs, $0.6 \cdot 5.2 - 0.8 \cdot 2.6 = 1.04$.
+# $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$. Multiply tangent by cotangent and add, over the inputs or over the outputs: $1.04$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -296,10 +290,9 @@ assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
 # ## 2. A scalar source
 #
 # You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with
-# $y_k = \sigma(x_k + \delta)$, the derivative $\partial y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$. The source is a
-# scalar; the target `y` has shape (201,).
+# $y_k = \sigma(x_k + \delta)$, the derivative $\partial y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
 #
-# **Predict.** What is the shape of `tape.jacobian(y, delta)`?
+# **Predict.** The target `y` has shape (201,), the source is a scalar. What is the shape of `tape.jacobian(y, delta)`?
 
 # %%
 exercises.scalar_source.guess(...)  # a tuple in place of the dots
@@ -327,8 +320,8 @@ assert abs(float(x[np.argmax(dy_dx)])) <= 20.0 / (points - 1)  # the peak is at 
 assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 
 # %% [markdown]
-# A scalar has no axes, so the target's are all there are. The Jacobian has one entry for each element of `y`; `gradient` returns the sum
-# of all 201. Each entry is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$, with its peak, one quarter, at zero.
+# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$,
+# with its peak, one quarter, at zero.
 
 # %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
@@ -341,8 +334,8 @@ plt.show()
 # With a source that has axes of its own, the result has the **target's axes first, then the source's**:
 # `jacobian[i..., j...]` is the derivative of `target[i...]` with respect to `source[j...]`. Nothing is flattened.
 #
-# Take a dense layer. A batch of 7 examples with 5 features each goes through 10 units: the output has shape (7, 10), the kernel
-# (5, 10). (TensorFlow's guide has given the output of this very layer the shape (10, 7). It is (7, 10): examples come first.)
+# A batch of 7 examples with 5 features each goes through 10 units: the output has shape (7, 10), the kernel
+# (5, 10). TensorFlow's guide has given the output of this very layer the shape (10, 7); examples come first.
 #
 # **Predict.** What is the shape of the Jacobian of the output with respect to the kernel?
 
@@ -372,7 +365,7 @@ np.testing.assert_allclose(jacobian, closed_form, rtol=1e-4, atol=1e-6)
 
 # %% [markdown]
 # The target's (7, 10), then the source's (5, 10). Entry `jacobian[n, o, i, k]` says how unit `o`, on example `n`, depends on the
-# kernel's element `[i, k]`: 70 outputs times 50 kernel elements.
+# kernel's element `[i, k]`.
 #
 # `gradient` is the derivative of the sum over all target elements. So sum the Jacobian over the *target's* axes, the first two,
 # and you have it:
@@ -386,7 +379,7 @@ print("summed jacobian:   ", from_jacobian.shape)
 print(f"largest difference: {difference:.0e}")
 
 # %% [markdown]
-# What is left is float32's rounding: the two add the same numbers in another order. (In float64 about $10^{-15}$ is left.)
+# The difference is float32's rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
 #
 # Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
 # for each unit, one block of columns for each feature:
@@ -422,14 +415,379 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 #
 # $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
-# `tape.jacobian` knows nothing of this. It computes and stores every zero.
+# `tape.jacobian` knows nothing of this: it computes and stores every zero. Section 8 shows how to write such a formula down.
+
+# %% [markdown]
+# ## 4. Several sources, several targets
 #
-# ## 4. By index arithmetic
+# `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
 #
-# That closed form came from a method that takes no drawing and no tape. Write down one entry of the target, with letters for its axes, and *other* letters for the source's.
+# A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target, or all that do pass
+# through an operation such as `tf.round`, which passes nothing back.
+#
+# The first line below holds back a warning: each call of `jacobian` outside a `tf.function` traces a new graph (section 9).
+
+# %%
+tf.get_logger().setLevel("ERROR")
+
+unused = tf.Variable(tf.zeros((3, 4)))
+sources = {"kernel": layer.kernel, "bias": layer.bias, "unused": unused}
+jacobians = tape.jacobian(y, sources)
+zeros = tape.jacobian(y, unused, unconnected_gradients="zero")
+
+print("kernel:", jacobians["kernel"].shape)
+print("bias:  ", jacobians["bias"].shape)
+print("unused:", jacobians["unused"], "or", zeros.shape)
+
+# %% [markdown]
+# Targets are another matter. `gradient` takes a list of targets and adds their gradients. `jacobian` wants one tensor, and its message
+# does not say so:
+
+# %%
+with tf.GradientTape() as tape:
+    y = layer(x)
+    size = tf.reduce_sum(y**2, axis=1)  # a second target, one number for each example
+
+try:
+    refused = tape.jacobian([y, size], layer.kernel)
+except AttributeError as error:
+    refused = f"{type(error).__name__}: {error}"
+print(refused)
+
+# %% [markdown]
+# Either call it once for each target, on a persistent tape. Or flatten and concatenate the targets **inside** the tape, and split the
+# result. Outside, the concatenation is not recorded, and the Jacobian is `None`.
+
+# %%
+with tf.GradientTape() as tape:
+    y = layer(x)
+    size = tf.reduce_sum(y**2, axis=1)
+    together = tf.concat([tf.reshape(y, [-1]), size], axis=0)
+
+joined = tape.jacobian(together, layer.kernel)
+of_y, of_size = tf.split(joined, [batch * outputs, batch])
+print("together:", joined.shape)
+print("split:   ", of_y.shape, "and", of_size.shape)
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert list(jacobians) == ["kernel", "bias", "unused"]
+np.testing.assert_allclose(jacobians["kernel"], closed_form, rtol=1e-4, atol=1e-6)
+np.testing.assert_allclose(
+    jacobians["bias"], np.einsum("no,ok->nok", 1.0 - y**2, np.eye(outputs)), rtol=1e-4, atol=1e-6
+)
+assert jacobians["unused"] is None
+assert zeros.shape == (batch, outputs, 3, 4)
+assert not np.any(zeros)
+with tf.GradientTape(persistent=True) as check_tape:
+    without_effect = 0.0 * unused
+assert not np.any(check_tape.jacobian(without_effect, unused, experimental_use_pfor=False))  # zeros, and not None
+with tf.GradientTape() as check_round:
+    check_rounded = tf.round(unused)
+assert check_round.jacobian(check_rounded, unused) is None
+assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
+assert refused == "AttributeError: 'list' object has no attribute 'shape'"
+assert joined.shape == (batch * outputs + batch, inputs, outputs)
+np.testing.assert_allclose(tf.reshape(of_y, jacobian.shape), jacobian, rtol=1e-5, atol=1e-6)
+of_size_expected = np.einsum("no,no,ni->nio", 2.0 * y, 1.0 - y**2, x)
+np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# ## 5. What it costs: passes
+#
+# A backward pass starts with a cotangent at the target and reaches every element of the source. How many such passes make a Jacobian?
+#
+# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other; in eager code, that needs a persistent tape. To
+# count them, put an identity into the path that notes each upstream gradient it meets: a custom gradient ([07](07_custom_gradients.ipynb)).
+#
+# **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
+
+# %%
+exercises.passes.guess(...)  # a number in place of the dots
+
+# %%
+upstreams = []  # the shape of each upstream gradient that came through
+
+
+@tf.custom_gradient
+def counted(tensor):
+    def backward(upstream):
+        upstreams.append(tuple(upstream.shape))
+        return upstream
+
+    return tf.identity(tensor), backward
+
+
+with tf.GradientTape(persistent=True) as tape:
+    y = counted(layer(x))
+
+looped = tape.jacobian(y, layer.kernel, experimental_use_pfor=False)
+print("backward passes:", len(upstreams))
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.passes.reveal(len(upstreams))
+assert upstreams == [(batch, outputs)] * (batch * outputs)
+np.testing.assert_allclose(looped, jacobian, rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row. The source's size does
+# not count.
+#
+# Forward mode counts the other way. One forward pass follows one unit *tangent* and gives one **column**, so it takes as many passes as the
+# source has elements. Below are both. They are tried on a network with one wide square layer,
+# $B \tanh(H \tanh(Ax))$, which counts its own evaluations.
+
+
+# %%
+def by_rows(f, x):
+    """The Jacobian of f at x, one backward pass for each output: shape (outputs, inputs)."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = counted(f(x))
+
+    def row(unit):
+        return tape.gradient(y, x, output_gradients=unit)
+
+    return tf.map_fn(row, tf.eye(y.shape[0]))
+
+
+def by_columns(f, x):
+    """The Jacobian of f at x, one forward pass for each input: shape (outputs, inputs)."""
+
+    def column(unit):
+        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
+            y = f(x)
+        return accumulator.jvp(y)
+
+    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0])))
+
+
+evaluations = []
+H = tf.random.normal((width, width)) / np.sqrt(width)
+
+
+def make_network(outs, ins):
+    """A function from vectors of `ins` elements to vectors of `outs` elements."""
+    A = tf.random.normal((width, ins)) / np.sqrt(ins)
+    B = tf.random.normal((outs, width)) / np.sqrt(width)
+
+    def f(x):
+        evaluations.append(outs)
+        return tf.linalg.matvec(B, tf.tanh(tf.linalg.matvec(H, tf.tanh(tf.linalg.matvec(A, x)))))
+
+    return f
+
+
+shapes = [(2, 128), (4, 64), (16, 16), (64, 4), (128, 2)]  # (outputs, inputs), from wide to tall
+problems = {(m, n): (make_network(m, n), tf.random.normal((n,))) for m, n in shapes}
+passes = {}
+for m, n in shapes:
+    upstreams.clear()
+    rows = by_rows(*problems[m, n])
+    evaluations.clear()
+    columns = by_columns(*problems[m, n])
+    passes[m, n] = len(upstreams), len(evaluations)
+    print(f"{m:3} × {n:3}: {passes[m, n][0]:3} passes by rows, {passes[m, n][1]:3} by columns")
+
+# %% [markdown]
+# Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: this is why training
+# runs in reverse mode.
+#
+# The smaller side is where a function *as a whole* stands. One that passes through a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two Jacobians of
+# two passes each, and their product is its own: four passes, not 128.
+#
+# Does the clock agree? Compile both ways, let them take turns, so that whatever disturbs the machine disturbs all alike, and take the median of 15 turns.
+
+# %%
+both_ways = {"rows": tf.function(by_rows), "columns": tf.function(by_columns)}
+times = {(way, shape): [] for shape in shapes for way in both_ways}
+for way, shape in times:
+    both_ways[way](*problems[shape])  # traces
+
+for _ in range(15):
+    for (way, shape), seconds in times.items():
+        start = time.perf_counter()
+        both_ways[way](*problems[shape]).numpy()
+        seconds.append(time.perf_counter() - start)
+
+# %% alt="Two line plots. Two panels over the same five Jacobians, from wide to tall, logarithmic scales. Left, passes: a solid line by rows rises from 2 to 128 and a dashed line by columns falls from 128 to 2; they cross in the middle. Right, measured milliseconds, with a thick bar from the first to the third quartile: the same crossing, less steep." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: passes and milliseconds
+median = {key: 1e3 * np.median(seconds) for key, seconds in times.items()}
+_, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+for index, (way, colour, line) in enumerate((("rows", plots.BLUE, "o-"), ("columns", plots.RED, "s--"))):
+    for ax, values in (
+        (axes[0], [passes[shape][index] for shape in shapes]),
+        (axes[1], [median[way, shape] for shape in shapes]),
+    ):
+        ax.plot(values, line, color=colour)
+        if ax is axes[1]:  # the middle half of the turns
+            quartiles = [1e3 * np.quantile(times[way, shape], [0.25, 0.75]) for shape in shapes]
+            ax.vlines(range(len(shapes)), *np.transpose(quartiles), color=colour, linewidth=4, alpha=0.4)
+        ax.text(4.15, values[-1], f"by {way}", color=colour, va="center")
+for ax, title, ylabel in (
+    (axes[0], "Rows: a pass per output. Columns: one per input", "passes"),
+    (axes[1], "At both ends, fewer passes take less time", "milliseconds, median and quartiles of 15"),
+):
+    ax.set_yscale("log", base=2)
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_xticks(range(len(shapes)), labels=[f"{m} × {n}" for m, n in shapes])
+    ax.set(title=title, xlabel="outputs × inputs", ylabel=ylabel, xlim=(-0.3, 5.3))
+plt.show()
+
+# %% [markdown]
+# The clock agrees about the winner at both ends. The factor falls far short of $128 / 2 = 64$ for the tallest.
+# Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again. In products with the large matrix it is
+# $1 + 128$ against $2 \cdot 2$, a factor of 32. So decide by counts where they are far apart.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert passes == {(m, n): (m, n) for m, n in shapes}
+np.testing.assert_allclose(rows, columns, rtol=1e-3, atol=1e-4)
+wide, tall = shapes[0], shapes[-1]
+by_rows_of_tall, by_columns_of_tall = passes[tall]
+assert list(passes.values()) == [counts[::-1] for counts in reversed(passes.values())]  # they cross in the middle
+assert by_rows_of_tall / by_columns_of_tall == 64
+assert round((1 + by_rows_of_tall) / (2 * by_columns_of_tall)) == 32  # products with the large matrix
+assert median["rows", tall] > 1.5 * median["columns", tall]
+assert median["columns", wide] > 1.5 * median["rows", wide]
+assert median["rows", tall] < 0.75 * 64 * median["columns", tall]
+
+# %% [markdown]
+# ### Exercise: As few passes as possible (12 min)
+#
+# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of the dtype of `x`.
+# You may not look into `f`: make one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` without
+# differentiating it is not a pass. A call of `tape.jacobian` counts as one pass for each target element.
+
+
+# %%
+def jacobian_of(f, x):
+    return ...  # shape (outputs, inputs)
+
+
+exercises.fewest_passes.check(jacobian_of)
+
+# %% [markdown]
+# ## 6. What it costs: bytes
+#
+# The size of a Jacobian is the *product* of the sizes of target and source. Two shapes and a dtype tell it before anything is allocated.
+#
+# **Predict.** A layer takes images of 784 pixels to 512 units; its kernel has 1.5 MiB. You want the Jacobian of its output with respect to its
+# kernel, for a batch of 128. How many GiB is that?
+
+# %%
+exercises.gibibytes.guess(...)  # a number in place of the dots; 1 GiB is 2**30 bytes
+
+
+# %%
+def jacobian_bytes(target_shape, source_shape, dtype=tf.float32):
+    """Bytes that a Jacobian will take, from the shapes of its target and its source."""
+    return int(np.prod([*target_shape, *source_shape])) * dtype.size
+
+
+small = jacobian_bytes(y.shape, layer.kernel.shape)
+large = jacobian_bytes((128, 512), (784, 512))
+print("section 3:    ", small, "bytes predicted,", jacobian.numpy().nbytes, "allocated")
+print("larger layer: ", large / 2**30, "GiB predicted")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.gibibytes.reveal(large / 2**30)
+assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * outputs
+assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
+
+# %% [markdown]
+# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is
+# one product $u^\top J$, and takes 1.5 MiB. Predict first, and ask for less: a gradient, one row, one product with a vector.
+# Where examples do not influence each other, [15](15_batch_jacobians.ipynb) leaves out the zeros between them.
+
+# %% [markdown]
+# ## 7. A Jacobian that is wrong
+#
+# Section 3 had a test: summed over the target's axes, the Jacobian is the gradient. Give it a function that multiplies each feature by its neighbour, and the same function with the
+# axis counted from the front.
+#
+# **Predict.** The two functions return the same values. For which of them does the sum agree with the gradient: "both", "the first", "the second" or "neither"?
+
+# %%
+exercises.sum_agrees.guess(...)  # one of the four, in quotes
+
+
+# %%
+def first(x):
+    return tf.tanh(tf.roll(x, shift=1, axis=-1)) * x
+
+
+def second(x):
+    return tf.tanh(tf.roll(x, shift=1, axis=1)) * x
+
+
+misses = {}
+for function in (first, second):
+    with tf.GradientTape(persistent=True) as tape_of_x:
+        tape_of_x.watch(x)
+        y = function(x)
+    summed = tf.reduce_sum(tape_of_x.jacobian(y, x), axis=[0, 1])
+    wanted = tape_of_x.gradient(y, x)
+    misses[function.__name__] = float(tf.norm(summed - wanted) / tf.norm(wanted))
+    print(f"{function.__name__:<6}  the sum misses the gradient by {100 * misses[function.__name__]:.0f} %")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+agrees = [name for name, miss in misses.items() if miss < 1e-5]
+exercises.sum_agrees.reveal("the second" if agrees == ["second"] else "something else")
+assert misses["first"] > 0.5
+assert misses["second"] < 1e-5
+np.testing.assert_array_equal(first(x), second(x))
+
+# %% [markdown]
+# No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right.
+#
+# By default `jacobian` does not loop. It traces **one** backward pass and rewrites that graph so that each operation handles all upstream gradients in a stack, with a new axis in front. The
+# rewriting is called `pfor`, and it needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the *stack*, and the rows change places.
+# With `experimental_use_pfor=False` the passes run one by one.
+#
+# You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees errors that cancel in the sum:
+
+
+# %%
+def product_error(tape, target, source, jacobian):
+    """How far a Jacobian misses the tape's own product with a random cotangent, relative to that product."""
+    u = tf.random.normal(target.shape, dtype=target.dtype)
+    wanted = tape.gradient(target, source, output_gradients=u)
+    return float(tf.norm(tf.tensordot(u, jacobian, axes=len(u.shape)) - wanted) / tf.norm(wanted))
+
+
+with tf.GradientTape(persistent=True) as tape_of_x:
+    tape_of_x.watch(x)
+    y = first(x)
+
+by_pfor = tape_of_x.jacobian(y, x)
+one_by_one = tape_of_x.jacobian(y, x, experimental_use_pfor=False)
+errors = [product_error(tape_of_x, y, x, jacobian_of_x) for jacobian_of_x in (by_pfor, one_by_one)]
+print(f"by pfor:    off by {100 * errors[0]:.0f} %")
+print(f"one by one: off by {100 * errors[1]:.0f} %")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert errors[0] > 0.5
+assert errors[1] < 1e-5
+neighbour = np.roll(np.eye(inputs), 1, axis=0)  # row o reads feature o - 1
+slope, rolled = 1.0 - np.tanh(np.roll(x, 1, axis=1)) ** 2, np.tanh(np.roll(x, 1, axis=1))
+expected = np.einsum("no,oi->noi", slope * x, neighbour) + np.einsum("no,oi->noi", rolled, np.eye(inputs))
+np.testing.assert_allclose(one_by_one, np.einsum("noi,nm->nomi", expected, np.eye(batch)), rtol=1e-4, atol=1e-6)
+swapped = tf.gather(one_by_one, [1, 0, *range(2, batch)])  # the same sum over the target, another Jacobian
+np.testing.assert_allclose(tf.reduce_sum(swapped, axis=[0, 1]), tape_of_x.gradient(y, x), rtol=1e-4, atol=1e-5)
+assert product_error(tape_of_x, y, x, swapped) > 0.01
+
+# %% [markdown]
+# ## 8. Going further: by index arithmetic
+#
+# A closed form such as that of section 3 takes no tape. Write down one entry of the target, with letters for its axes, and *other* letters for the source's.
 # Then two rules do the rest:
 #
-# - an input changes with itself and with no other input, $\partial x_j/\partial x_k = \delta_{jk}$: 1 where $j = k$, else 0;
+# - an input changes with itself and with no other input, $\partial x_j/\partial x_k = \delta_{jk}$;
 # - in a sum over $j$, $\delta_{jk}$ leaves the one term with $j = k$.
 #
 # For example, $y_i = \sum_j A_{ij}\, x_j^2$:
@@ -499,300 +857,17 @@ def jacobian_of_differences(x):
 exercises.pairs.check(jacobian_of_differences)
 
 # %% [markdown]
-# ## 5. Several sources, several targets
+# ## 9. Going further: inside one call
 #
-# `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
-#
-# A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target, or all that do pass
-# through an operation such as `tf.round`, which passes nothing back. (Where one gets through and is zero, as for $0 \cdot x$, you get zeros unasked.)
-#
-# The first line below holds back a warning: each call of `jacobian` outside a `tf.function` traces a new graph, and TensorFlow soon warns of
-# it. Section 8 has more.
-
-# %%
-tf.get_logger().setLevel("ERROR")
-
-unused = tf.Variable(tf.zeros((3, 4)))
-sources = {"kernel": layer.kernel, "bias": layer.bias, "unused": unused}
-jacobians = tape.jacobian(y, sources)
-zeros = tape.jacobian(y, unused, unconnected_gradients="zero")
-
-print("kernel:", jacobians["kernel"].shape)
-print("bias:  ", jacobians["bias"].shape)
-print("unused:", jacobians["unused"], "or", zeros.shape)
-
-# %% [markdown]
-# Targets are another matter. `gradient` takes a list of targets and adds their gradients. `jacobian` wants one tensor, and its message
-# does not say so:
-
-# %%
-with tf.GradientTape() as tape:
-    y = layer(x)
-    size = tf.reduce_sum(y**2, axis=1)  # a second target, one number for each example
-
-try:
-    refused = tape.jacobian([y, size], layer.kernel)
-except AttributeError as error:
-    refused = f"{type(error).__name__}: {error}"
-print(refused)
-
-# %% [markdown]
-# Either call it once for each target, on a persistent tape. Or flatten and concatenate the targets **inside** the tape, and split the
-# result. (Outside, the concatenation would not be recorded, and the Jacobian would be `None`.)
-
-# %%
-with tf.GradientTape() as tape:
-    y = layer(x)
-    size = tf.reduce_sum(y**2, axis=1)
-    together = tf.concat([tf.reshape(y, [-1]), size], axis=0)
-
-joined = tape.jacobian(together, layer.kernel)
-of_y, of_size = tf.split(joined, [batch * outputs, batch])
-print("together:", joined.shape)
-print("split:   ", of_y.shape, "and", of_size.shape)
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-assert list(jacobians) == ["kernel", "bias", "unused"]
-np.testing.assert_allclose(jacobians["kernel"], closed_form, rtol=1e-4, atol=1e-6)
-np.testing.assert_allclose(
-    jacobians["bias"], np.einsum("no,ok->nok", 1.0 - y**2, np.eye(outputs)), rtol=1e-4, atol=1e-6
-)
-assert jacobians["unused"] is None
-assert zeros.shape == (batch, outputs, 3, 4)
-assert not np.any(zeros)
-with tf.GradientTape(persistent=True) as check_tape:
-    without_effect = 0.0 * unused
-assert not np.any(check_tape.jacobian(without_effect, unused, experimental_use_pfor=False))  # zeros, and not None
-with tf.GradientTape() as check_round:
-    check_rounded = tf.round(unused)
-assert check_round.jacobian(check_rounded, unused) is None
-assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
-assert refused == "AttributeError: 'list' object has no attribute 'shape'"
-assert joined.shape == (batch * outputs + batch, inputs, outputs)
-np.testing.assert_allclose(tf.reshape(of_y, jacobian.shape), jacobian, rtol=1e-5, atol=1e-6)
-of_size_expected = np.einsum("no,no,ni->nio", 2.0 * y, 1.0 - y**2, x)
-np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
-
-# %% [markdown]
-# ## 6. What it costs: passes
-#
-# A backward pass starts with a cotangent at the target and reaches every element of the source. How many such passes make a Jacobian?
-#
-# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other. (In eager code, such a loop needs a persistent tape.) To
-# count them, put an identity into the path that notes each upstream gradient it meets: a custom gradient ([07](07_custom_gradients.ipynb)).
-#
-# **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
-
-# %%
-exercises.passes.guess(...)  # a number in place of the dots
-
-# %%
-upstreams = []  # the shape of each upstream gradient that came through
-
-
-@tf.custom_gradient
-def counted(tensor):
-    def backward(upstream):
-        upstreams.append(tuple(upstream.shape))
-        return upstream
-
-    return tf.identity(tensor), backward
-
-
-with tf.GradientTape(persistent=True) as tape:
-    y = counted(layer(x))
-
-looped = tape.jacobian(y, layer.kernel, experimental_use_pfor=False)
-print("backward passes:", len(upstreams))
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.passes.reveal(len(upstreams))
-assert upstreams == [(batch, outputs)] * (batch * outputs)
-np.testing.assert_allclose(looped, jacobian, rtol=1e-5, atol=1e-6)
-
-# %% [markdown]
-# One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row. The source's size does
-# not count. A kernel with a million elements would take 70 passes too, each of them longer.
-#
-# Forward mode counts the other way. One forward pass follows one unit *tangent* and gives one **column**, so it takes as many passes as the
-# source has elements. Below are both, for a function of a vector. The function they are tried on is a network with one wide square layer,
-# $B \tanh(H \tanh(Ax))$, which counts its own evaluations.
-
-
-# %%
-def by_rows(f, x):
-    """The Jacobian of f at x, one backward pass for each output: shape (outputs, inputs)."""
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        y = counted(f(x))
-
-    def row(unit):
-        return tape.gradient(y, x, output_gradients=unit)
-
-    return tf.map_fn(row, tf.eye(y.shape[0]))
-
-
-def by_columns(f, x):
-    """The Jacobian of f at x, one forward pass for each input: shape (outputs, inputs)."""
-
-    def column(unit):
-        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
-            y = f(x)
-        return accumulator.jvp(y)
-
-    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0])))
-
-
-evaluations = []
-H = tf.random.normal((width, width)) / np.sqrt(width)
-
-
-def make_network(outs, ins):
-    """A function from vectors of `ins` elements to vectors of `outs` elements."""
-    A = tf.random.normal((width, ins)) / np.sqrt(ins)
-    B = tf.random.normal((outs, width)) / np.sqrt(width)
-
-    def f(x):
-        evaluations.append(outs)
-        return tf.linalg.matvec(B, tf.tanh(tf.linalg.matvec(H, tf.tanh(tf.linalg.matvec(A, x)))))
-
-    return f
-
-
-shapes = [(2, 128), (4, 64), (16, 16), (64, 4), (128, 2)]  # (outputs, inputs), from wide to tall
-problems = {(m, n): (make_network(m, n), tf.random.normal((n,))) for m, n in shapes}
-passes = {}
-for m, n in shapes:
-    upstreams.clear()
-    rows = by_rows(*problems[m, n])
-    evaluations.clear()
-    columns = by_columns(*problems[m, n])
-    passes[m, n] = len(upstreams), len(evaluations)
-    print(f"{m:3} × {n:3}: {passes[m, n][0]:3} passes by rows, {passes[m, n][1]:3} by columns")
-
-# %% [markdown]
-# Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: this is why training
-# runs in reverse mode.
-#
-# Does the clock agree? Compile both ways, to keep Python's overhead out. Let them take turns, so that whatever disturbs the machine
-# disturbs all alike, and take the median of 15 turns.
-
-# %%
-both_ways = {"rows": tf.function(by_rows), "columns": tf.function(by_columns)}
-times = {(way, shape): [] for shape in shapes for way in both_ways}
-for way, shape in times:
-    both_ways[way](*problems[shape])  # traces
-
-for _ in range(15):
-    for (way, shape), seconds in times.items():
-        start = time.perf_counter()
-        both_ways[way](*problems[shape]).numpy()
-        seconds.append(time.perf_counter() - start)
-
-# %% alt="Two line plots. Two panels over the same five Jacobians, from wide to tall, logarithmic scales. Left, passes: a solid line by rows rises from 2 to 128 and a dashed line by columns falls from 128 to 2; they cross in the middle. Right, measured milliseconds: the same crossing, less steep." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: passes and milliseconds
-median = {key: 1e3 * np.median(seconds) for key, seconds in times.items()}
-_, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
-for index, (way, colour, line) in enumerate((("rows", plots.BLUE, "o-"), ("columns", plots.RED, "s--"))):
-    for ax, values in (
-        (axes[0], [passes[shape][index] for shape in shapes]),
-        (axes[1], [median[way, shape] for shape in shapes]),
-    ):
-        ax.plot(values, line, color=colour)
-        ax.text(4.15, values[-1], f"by {way}", color=colour, va="center")
-for ax, title, ylabel in (
-    (axes[0], "Rows: a pass per output. Columns: one per input", "passes"),
-    (axes[1], "At both ends, fewer passes take less time", "milliseconds, median of 15"),
-):
-    ax.set_yscale("log", base=2)
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.set_xticks(range(len(shapes)), labels=[f"{m} × {n}" for m, n in shapes])
-    ax.set(title=title, xlabel="outputs × inputs", ylabel=ylabel, xlim=(-0.3, 5.3))
-plt.show()
-
-# %% [markdown]
-# The clock agrees about the winner at both ends. For the tallest Jacobian it does not agree about the factor, which falls far short of $128 / 2 = 64$.
-# Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again beside the
-# tangent. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32. (Neither is 16 × 16 a tie then: it is $1 + 16$ against $2 \cdot 16$.) What is left is
-# beyond such counts. So decide by counts where they are far apart, and do not expect the clock to show the same factor.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-assert passes == {(m, n): (m, n) for m, n in shapes}
-np.testing.assert_allclose(rows, columns, rtol=1e-3, atol=1e-4)
-wide, tall = shapes[0], shapes[-1]
-by_rows_of_tall, by_columns_of_tall = passes[tall]
-assert list(passes.values()) == [counts[::-1] for counts in reversed(passes.values())]  # they cross in the middle
-assert by_rows_of_tall / by_columns_of_tall == 64
-assert round((1 + by_rows_of_tall) / (2 * by_columns_of_tall)) == 32  # products with the large matrix
-assert median["rows", tall] > 1.5 * median["columns", tall]
-assert median["columns", wide] > 1.5 * median["rows", wide]
-assert median["rows", tall] < 0.75 * 64 * median["columns", tall]
-
-# %% [markdown]
-# ### Exercise: As few passes as possible (12 min)
-#
-# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of the dtype of `x`,
-# in as few passes as the two modes allow: one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` without
-# differentiating it is not a pass. A call of `tape.jacobian` counts as one pass for each target element.
-
-
-# %%
-def jacobian_of(f, x):
-    return ...  # shape (outputs, inputs)
-
-
-exercises.fewest_passes.check(jacobian_of)
-
-# %% [markdown]
-# ## 7. What it costs: bytes
-#
-# The size of a Jacobian is the *product* of the sizes of target and source. Two shapes and a dtype tell it before anything is allocated.
-#
-# **Predict.** A layer takes images of 784 pixels to 512 units; its kernel has 1.5 MiB. You want the Jacobian of its output with respect to its
-# kernel, for a batch of 128. How many GiB is that?
-
-# %%
-exercises.gibibytes.guess(...)  # a number in place of the dots; 1 GiB is 2**30 bytes
-
-
-# %%
-def jacobian_bytes(target_shape, source_shape, dtype=tf.float32):
-    """Bytes that a Jacobian will take, from the shapes of its target and its source."""
-    return int(np.prod([*target_shape, *source_shape])) * dtype.size
-
-
-small = jacobian_bytes(y.shape, layer.kernel.shape)
-large = jacobian_bytes((128, 512), (784, 512))
-print("section 3:    ", small, "bytes predicted,", jacobian.numpy().nbytes, "allocated")
-print("larger layer: ", large / 2**30, "GiB predicted")
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.gibibytes.reveal(large / 2**30)
-assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * outputs
-assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
-
-# %% [markdown]
-# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It does not fit into most machines, and it need not: the loss's gradient is
-# one product $u^\top J$, and takes 1.5 MiB. So predict first, and ask for less: a gradient, one row, one product with a vector.
-#
-# And where examples do not influence each other, the Jacobian of a batch's outputs with respect to its *inputs* is zero but for one block for each example. `batch_jacobian` leaves
-# those zeros out: see [15](15_batch_jacobians.ipynb).
-
-# %% [markdown]
-# ## 8. Going further: inside one call
-#
-# By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that its operations
-# handle all the upstream gradients in a stack. The arithmetic here is that of 70 passes; the overhead is nearer to that of one. TensorFlow calls the rewriting
-# `pfor`, a parallel loop. (An operation that it cannot rewrite is looped over after all; TensorFlow warns.)
+# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one. An operation without a rule is looped over after all, and TensorFlow warns.
 #
 # Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
 # `tf.function` traces once:
 
 # %%
+with tf.GradientTape(persistent=True) as tape:
+    y = counted(layer(x))
+
 upstreams.clear()
 for _ in range(3):
     vectorised = tape.jacobian(y, layer.kernel)
@@ -820,15 +895,15 @@ print("traces in three compiled calls:", len(upstreams))
 # runs, so nothing is computed here:
 
 # %%
-first = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
-second = tf.random.normal((hidden, 6)) / np.sqrt(hidden)
+into_hidden = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
+out_of_hidden = tf.random.normal((hidden, 6)) / np.sqrt(hidden)
 
 
 @tf.function
 def wide_jacobian(x):
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = tf.tanh(x @ first) @ second
+        y = tf.tanh(x @ into_hidden) @ out_of_hidden
     return tape.jacobian(y, x)
 
 
@@ -862,7 +937,7 @@ assert np.median(eager_times) > 3 * np.median(compiled_times)  # tracing takes f
 assert stack_bytes == 4 * (batch * 6) * batch * hidden
 wide_result = wide_jacobian(x).numpy()
 assert wide_result.nbytes == jacobian_bytes((batch, 6), (batch, inputs))
-assert stack_bytes > 800 * wide_result.nbytes
+assert stack_bytes * inputs == wide_result.nbytes * hidden  # 819 times the result for the default sizes
 with tf.GradientTape() as used_up:
     y_again = layer(x)
 with np.testing.assert_raises_regex(RuntimeError, "persistent=True"):
@@ -879,7 +954,7 @@ def looped_in_a_graph(x):
 np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# ## 9. Going further: weights for a target
+# ## 10. Going further: weights for a target
 #
 # The backward pass of `gradient` starts with a one for every entry of the target. A cotangent puts weights of your own there, and you may choose them when the recording is over.
 
@@ -917,7 +992,7 @@ def gradient_of_chosen(tape, losses, w, chosen):
 exercises.chosen_mean.check(gradient_of_chosen)
 
 # %% [markdown]
-# ## 10. Check it independently
+# ## 11. Check it independently
 #
 # Central differences in float64 know nothing of tapes: two evaluations for each source element, in NumPy. They use the
 # same order of axes.
@@ -948,16 +1023,16 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # %% [markdown]
 # ## Recap
 #
-# - A Jacobian is a linear map: it takes a circle of small steps to an ellipse. $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back, and $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ (section 1).
-# - `tape.jacobian` gives one derivative for each element of the target, where `gradient` gives their sum (section 2).
-# - The target's axes come first, then the source's; summed over the target's axes, the Jacobian is the gradient. With letters for the axes and $\partial x_j/\partial x_k = \delta_{jk}$, it can be written down (sections 3 and 4).
-# - Sources may come in a container; the target is one tensor, so call again or concatenate inside the tape (section 5).
-# - Reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 6 and 7).
-#
+# - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
+# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient (sections 2 and 3).
+# - Sources may come in a container; the target is one tensor (section 4).
+# - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 5 and 6).
+# - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
-# | a list of targets | `AttributeError` about `shape` | one call for each target, or concatenate inside the tape |
+# | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
+# | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
 # | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop | slow, and a warning of retracing | put it in a `tf.function` |
@@ -966,10 +1041,10 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians".
-# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: forward and reverse mode, and what each costs.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: both modes, and what each costs.
 # - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
 # - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): how one traced pass does the work of many.
 #
-# **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does, and what else it is good for;
+# **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does;
 # [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
-# [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) takes one Jacobian for each example.
+# [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) takes one for each example.

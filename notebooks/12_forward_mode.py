@@ -24,16 +24,16 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 20 to read, 8 more to go further, 51 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 11 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-points = 201  # of the curve
-batch = 7  # examples
-inputs = 5  # features of an example
-hidden = 8  # units of the first layer
-outputs = 6  # units of the second layer
+points = 201  # of the curve: between 101 and 401
+batch = 7  # examples: between 4 and 12
+inputs = 5  # features of an example: between 3 and 8
+hidden = 8  # units of the first layer: between 4 and 16
+outputs = 6  # units of the second layer: between 4 and 9
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -85,15 +85,15 @@ plt.show()
 
 # %% [markdown]
 # The frequency $t$ is one number, and it moves a whole curve. One run of the function gave the curve and how *each* of its 201 points
-# responds to $t$. One backward pass of a tape gives only the sum of these 201 derivatives, or a weighted sum.
+# responds to $t$. One backward pass of a tape gives only a weighted sum of these 201 derivatives.
 #
 # **You will be able to**
 #
-# - draw a dual number, and build forward mode out of it (section 1),
-# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (section 2),
-# - push tangents through the variables of a Keras model (section 3),
+# - build forward mode out of dual numbers (section 1),
+# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator`, for tensors and for a Keras model's variables (sections 2 and 3),
 # - build a Jacobian by columns, and say which mode a question calls for (section 4),
-# - combine both modes into a Hessian–vector product (section 5), and say what forward mode makes of a custom gradient (section 6).
+# - combine both modes into a Hessian–vector product (section 5),
+# - say what forward mode makes of a custom gradient (section 6).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -109,8 +109,8 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 # ## 1. A number with a slope
 #
 # Let $x$ move a little. Call the small amount $\varepsilon$, and write the moving number as $x + \dot x\,\varepsilon$: a **value**
-# $x$, and a **tangent** $\dot x$ that says how fast it moves. Such a pair is a **dual number**. One rule makes it work: a small amount squared
-# is too small to count, $\varepsilon^2 = 0$. For dual numbers this is a rule of arithmetic, not an approximation, so the tangents come out exact but for rounding. Multiply two of them:
+# $x$, and a **tangent** $\dot x$ that says how fast it moves. Such a pair is a **dual number**. One rule of arithmetic makes it work: a small amount squared
+# is too small to count, $\varepsilon^2 = 0$. Multiply two of them:
 #
 # $$(u + \dot u\,\varepsilon)(v + \dot v\,\varepsilon) = uv + (\dot u v + u \dot v)\,\varepsilon + \dot u \dot v\,\underbrace{\varepsilon^2}_{0}$$
 #
@@ -203,7 +203,7 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 # `y` adds them: 9. Again you multiply along a path and add where paths meet.
 #
 # Two things differ. Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that
-# was given the tangent 1. A second input needs a second run, or a second tangent that travels beside the first.
+# was given the tangent 1.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -230,10 +230,8 @@ np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
 # ## 2. One direction, one pass
 #
 # TensorFlow does this with tensors. `ForwardAccumulator(primals, tangents)` is a context. The **primals** are the inputs that move, each
-# with a tangent of its own shape. `.jvp(y)` reads off a result's tangent.
-#
-# With several inputs, the tangent $v$ is a direction: if $x$ moves along $v$, then $f(x)$ moves along $Jv$, where $J$ is the Jacobian. This is the
-# **Jacobian–vector product** of [11](11_jacobians.ipynb), JVP or *pushforward*, and it has the shape of the *output*.
+# with a tangent of its own shape. `.jvp(y)` reads off a result's tangent: if $x$ moves along $v$, then $f(x)$ moves along $Jv$. This is the
+# **Jacobian–vector product** of [11](11_jacobians.ipynb), and it has the shape of the *output*.
 #
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
@@ -264,7 +262,7 @@ assert Jv.numpy().tolist() == [3.0, 1.0]
 
 # %% [markdown]
 # $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change with $x_1$.
-# A tape multiplies from the other side, $J^\top u$ (the vector–Jacobian product), and $u = (1, 0)$ picks a *row*: how one output changes with both inputs.
+# A tape multiplies from the other side, $J^\top u$, and $u = (1, 0)$ picks a *row*.
 #
 # Any direction costs the same one pass. Along $(1, -2)$ the columns combine, $1 \cdot (3, 1) - 2 \cdot (2, 1)$:
 
@@ -294,7 +292,7 @@ assert mixed.numpy().tolist() == [-1.0, -1.0]
 assert late is None
 
 # %% [markdown]
-# The value is the same as before, and its tangent is `None`. A tangent is computed beside its value, while the context is open; afterwards nothing is left from
+# A tangent is computed beside its value, while the context is open; afterwards nothing is left from
 # which to find it. A tape can be asked later because it kept a record. The accumulator kept none.
 
 # %% [markdown]
@@ -317,7 +315,7 @@ except Exception as error:  # which one depends on the version
 print(message)
 
 # %% [markdown]
-# The error speaks of something else: with TensorFlow 2.21 it is an `AttributeError` about a `'str' object`. The cause is that a Keras 3 variable *wraps* a
+# The error speaks of something else. The cause is that a Keras 3 variable *wraps* a
 # TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. The cure is to pass `.value`, the variable inside.
 #
 # **Predict.** The kernel and the direction have shape (5, 6). There are 7 examples. What is the shape of the outputs' tangent?
@@ -334,12 +332,12 @@ print("outputs:", y.shape)
 print("tangent:", moved.shape)
 
 # %% [markdown]
-# A tangent says how its own quantity moves, so it has that quantity's shape: the outputs', not the kernel's. For this layer you can write it down. With
+# A tangent has the shape of its own quantity: the outputs', not the kernel's. For this layer you can write it down. With
 # $y = \tanh(x W + b)$,
 #
 # $$\dot y = (1 - y^2) \odot (x \dot W),$$
 #
-# where $\odot$ multiplies element by element. The second factor is the data times the direction; the first is the slope of $\tanh$.
+# where $\odot$ multiplies element by element.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -368,11 +366,10 @@ exercises.one_weight.check(answer_to_weight)
 # %% [markdown]
 # ## 4. Jacobians by columns
 #
-# One forward pass gives one column of the Jacobian, one backward pass gives one row: section 6 of [11](11_jacobians.ipynb) counts both. So a loop over unit
-# directions builds a Jacobian column by column. The opening's has one column, 201 outputs of one input: a single pass.
+# One forward pass gives one column of the Jacobian, one backward pass gives one row: section 5 of [11](11_jacobians.ipynb) counts both. So a loop over unit
+# directions builds a Jacobian column by column.
 #
-# The next function has 3 inputs and 7 × 6 outputs. On which axis do you stack the
-# columns, so that the axes come out as those of `tape.jacobian`? The outputs' axes come first, so the columns are stacked on the *last*:
+# The next function has 3 inputs and 7 × 6 outputs. In the result of `tape.jacobian` the outputs' axes come first, so the columns are stacked on the *last*:
 
 # %%
 mixing = tf.random.normal((3, batch * outputs))
@@ -444,9 +441,9 @@ exercises.which_mode.check(answers)
 # %% [markdown]
 # ## 5. Forward over reverse
 #
-# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$, is the
-# **Hessian** ([10](10_higher_order_gradients.ipynb), section 2). So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
-# weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; what such products are good for is the subject of [14](14_without_the_matrix.ipynb).
+# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian is the
+# **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
+# weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; [14](14_without_the_matrix.ipynb) is about such products.
 #
 # To compute one, push a tangent forwards through a gradient that a tape computes backwards. This is **forward over reverse**, or *Pearlmutter's trick*.
 #
@@ -470,7 +467,7 @@ print("gradient =", gradient.numpy())
 print("H v      =", Hv.numpy())
 
 # %% [markdown]
-# The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. Note that `tape.gradient` is called
+# The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is called
 # *inside* the accumulator's context: the gradient's own operations need tangents too.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -523,8 +520,8 @@ for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# The two modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. A fit by least squares uses the
-# matrix $J^\top J$ of such products in place of a Hessian.
+# The two modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. A fit by least squares uses such
+# products with $J^\top J$ in place of a Hessian.
 #
 # ### Exercise: There and back (8 min)
 #
@@ -586,7 +583,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 9 says how this works, and there you build it from two tapes yourself. It has a condition: the rule must be *linear* in the upstream gradient, as those two are. A rule
+# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient, as those two are. A rule
 # that clips the upstream gradient is not, and so belongs to no $Jv$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -608,7 +605,70 @@ for check_f, check_at in ((log1pexp, 100.0), (clip, 1.5)):
     assert outer.gradient(back, u) == 1.0
 
 # %% [markdown]
-# ## 7. Going further: a band in three passes
+# ## 7. Going further: where there is no slope
+#
+# ReLU has a kink at 0: slope 0 on the left, 1 on the right. A rule has to give one number, and TensorFlow's gives 0. By itself that is harmless. But
+# $x = \operatorname{relu}(x) - \operatorname{relu}(-x)$, and also $x = \min(x, 0) + \max(x, 0)$.
+#
+# **Predict.** Both are the function $x$. What does a tape return for their derivatives at 0?
+
+# %%
+exercises.kinks.guess([..., ...])  # two numbers in place of the dots
+
+
+# %%
+def by_relus(x):
+    return tf.nn.relu(x) - tf.nn.relu(-x)
+
+
+def by_min_and_max(x):
+    return tf.minimum(x, 0.0) + tf.maximum(x, 0.0)
+
+
+zero, slopes = tf.constant(0.0), {}
+for function in (by_relus, by_min_and_max):
+    with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator(zero, one) as accumulator:
+        tape.watch(zero)
+        y = function(zero)
+    difference = (function(tf.constant(0.1)) - function(tf.constant(-0.1))) / 0.2
+    slopes[function.__name__] = [float(each) for each in (tape.gradient(y, zero), accumulator.jvp(y), difference)]
+    print(
+        "{:15} tape {}, accumulator {}, difference quotient {:.1f}".format(
+            function.__name__, *slopes[function.__name__]
+        )
+    )
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.kinks.reveal([slopes["by_relus"][0], slopes["by_min_and_max"][0]])
+np.testing.assert_allclose(slopes["by_relus"], [0.0, 0.0, 1.0], atol=1e-6)
+np.testing.assert_allclose(slopes["by_min_and_max"], [2.0, 2.0, 1.0], atol=1e-6)
+near = tf.constant([-2.0, -1e-30, 1e-30, 3.0])
+for function in (by_relus, by_min_and_max):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(near)
+        check_y = function(near)
+    np.testing.assert_array_equal(check_y, near)
+    np.testing.assert_array_equal(check_tape.gradient(check_y, near), np.ones(4))  # away from the kink
+stuck = tf.Variable(0.0)
+for _ in range(10):  # gradient descent on (relu(w) - relu(-w) - 1)²
+    with tf.GradientTape() as check_tape:
+        check_loss = (by_relus(stuck) - 1.0) ** 2
+    stuck.assign_sub(0.1 * check_tape.gradient(check_loss, stuck))
+assert stuck.numpy() == 0.0
+
+# %% [markdown]
+# The derivative is 1. The tape says 0 and 2, which is not even between the slopes on the two sides. The chain rule holds for slopes; fed with *choices*, it returns something else.
+# The accumulator takes the same rules and agrees, so a comparison of the two modes does not notice. Values do.
+#
+# Inputs drawn at random miss the kink. Zeros are not random: a bias or a weight that starts at 0, padding, black pixels, a residual that fits exactly. Descent on
+# $(\operatorname{relu}(w) - \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stays there for ever.
+#
+# The tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient almost everywhere, its integral along a
+# path is the change of the function, and small noisy steps along it still end where the field contains 0. That may be a point, such as this one, where the gradient is not 0.
+
+# %% [markdown]
+# ## 8. Going further: a band in three passes
 #
 # "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
 # each output depends on its own input and the two beside it:
@@ -663,7 +723,7 @@ def banded_jacobian(f, x):
 exercises.band.check(banded_jacobian)
 
 # %% [markdown]
-# ## 8. Going further: Taylor coefficients
+# ## 9. Going further: Taylor coefficients
 #
 # A dual number drops $\varepsilon^2$. Keep it, and more powers, and the same run yields higher derivatives: a **truncated Taylor series** with coefficients
 # $c_k = f^{(k)}(x) / k!$. To multiply two of them, multiply the polynomials and drop the high powers. For $r = 1/c$, solve $c\,r = 1$ one power at a time:
@@ -715,7 +775,28 @@ for k in range(4):
     f = derivative(f)
 
 # %% [markdown]
-# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$: to order 60, only the series is practical.
+# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series, the function's *jet*, $k + 1$: to order 60, only the series is practical.
+#
+# Nesting has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
+
+# %%
+x = Dual(1.0, 1.0)
+inner_slope = (x + Dual(1.0, 1.0)).tangent
+print("Dual:        ", (x * inner_slope).tangent)
+
+
+def nested(x):
+    y = tf.constant(1.0)
+    with tf.autodiff.ForwardAccumulator(y, tf.constant(1.0)) as accumulator:
+        z = x + y
+    return x * accumulator.jvp(z)
+
+
+print("accumulators:", derivative(nested)(tf.constant(1.0)).numpy())
+
+# %% [markdown]
+# `Dual` says 2. `x` and the inner number both move by the same $\varepsilon$, so the inner tangent holds the outer one too: **perturbation confusion**. TensorFlow's accumulators know
+# their own tangents apart, and say 1.
 #
 # The function $1/(1 + x^2)$ is smooth on the whole real line. Draw its Taylor polynomials around 0.5, with more and more terms.
 #
@@ -764,18 +845,19 @@ for distance in (-1.0, 1.0):  # inside: the error falls
 for distance in (-1.25, 1.25):  # outside: it grows
     errors = [np.polyval(taylor[n::-1], distance) - 1 / (1 + (0.5 + distance) ** 2) for n in (12, 60)]
     assert np.abs(errors[1]) > 20 * np.abs(errors[0]) > 5
-nested = Dual(Dual(2.0, 1.0), Dual(1.0, 0.0))  # four numbers for the second order
-assert (nested * nested * nested).tangent.tangent == 12.0
+four_numbers = Dual(Dual(2.0, 1.0), Dual(1.0, 0.0))  # for the second order
+assert (four_numbers * four_numbers * four_numbers).tangent.tangent == 12.0
+assert (Dual(1.0, 1.0) * inner_slope).tangent == 2.0  # confused
+assert derivative(nested)(tf.constant(1.0)) == 1.0
 
 # %% [markdown]
-# ## 9. Going further: where the accumulator gets its rules
+# ## 10. Going further: where the accumulator gets its rules
 #
-# Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, and those that can be differentiated have a rule for the *backward* pass alone. The accumulator has
-# no rules of its own (but for copying a tensor and reading a variable). For each operation
-# it takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
+# Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, with a rule for the *backward* pass alone. For each operation the accumulator
+# takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
 # which is $J$. This is the *two-tape trick* (Townsend, 2017), and the accumulator applies it to one operation after another.
 #
-# So forward mode needs no new rules for TensorFlow's operations, and it goes through loops as a tape does. A custom gradient is another matter (section 6). Below, $x^2$ has the
+# So forward mode needs no new rules for TensorFlow's operations. A custom gradient is another matter (section 6). Below, $x^2$ has the
 # backward rule $3u$, which is not its derivative: so you can see who asks the rule.
 
 # %%
@@ -798,28 +880,87 @@ print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the
-# decorated function. It asks the rule where these carry no tangent to the result (had the function rounded, it would say 3), and where the call is hidden in a graph of its own: in a `tf.function` that is
-# called, or, inside one, in a loop or a branch. So do not rely on either. (The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an error.)
+# decorated function. It asks the rule where these carry no tangent to the result, and where the call is hidden in a graph of its own: in a `tf.function` that is
+# called, or, inside one, in a loop or a branch. So do not rely on either. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an error.
 #
-# The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
+# The trick fails, with an error, at an operation whose backward rule uses an operation that has no backward rule itself, as bicubic resizing does. And inside a `tf.function` the accumulator
+# fails at loops that keep results in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
+numbers = tf.constant([1.0, 2.0, 3.0])
 
-try:
-    with tf.autodiff.ForwardAccumulator(picture, picture):
-        tf.image.resize(picture, (9, 9), method="bicubic")
-    message = "no error"
-except LookupError as error:
-    message = str(error)
-print(message)
+
+def resized(x):
+    return tf.image.resize(x, (9, 9), method="bicubic")
+
+
+def squares(x):
+    results = tf.TensorArray(x.dtype, size=3)
+    for k in tf.range(3):
+        results = results.write(k, x[k] ** 2)
+    return results.stack()
+
+
+def pushed(function, x):
+    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+        y = function(x)
+    return accumulator.jvp(y)
+
+
+print("loop, eagerly:", pushed(squares, numbers).numpy())
+messages = {}
+for name, attempt in (
+    ("resize", lambda: pushed(resized, picture)),
+    ("loop", tf.function(lambda: pushed(squares, numbers))),
+):
+    try:
+        attempt()
+        messages[name] = "no error"
+    except (LookupError, TypeError) as error:
+        messages[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[-1].strip()}"
+    print(f"{name}: {messages[name]}")
 
 # %% [markdown]
-# The message names `ResizeBicubicGrad`: the operation of the backward rule, for which no gradient is registered. A single backward pass through the resizing works; a second derivative does not, and nor does forward mode.
+# The first message names `ResizeBicubicGrad`, the operation of the backward rule, for which no gradient is registered: two tapes fail there as well. At the second, two tapes work.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert "ResizeBicubicGrad" in message
+assert "ResizeBicubicGrad" in messages["resize"]
+assert messages["loop"].startswith("TypeError")
+
+
+def check_two_tapes(check_f, check_x):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(check_x)
+            check_y = check_f(check_x)
+        u = tf.ones_like(check_y)
+        outer.watch(u)
+        back = tf.convert_to_tensor(inner.gradient(check_y, check_x, output_gradients=u))
+    return outer.gradient(back, u, output_gradients=tf.ones_like(check_x))
+
+
+check_loops = {
+    "TensorArray": (squares, [2.0, 4.0, 6.0]),
+    "map_fn": (lambda x: tf.map_fn(lambda number: number**2, x), [2.0, 4.0, 6.0]),
+    "scan": (lambda x: tf.scan(lambda total, number: total * number, x), [1.0, 3.0, 11.0]),
+    "foldl": (lambda x: tf.foldl(lambda total, number: total * number, x), 11.0),
+}
+for check_f, expected in check_loops.values():
+    np.testing.assert_allclose(pushed(check_f, numbers), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        tf.function(lambda check_f=check_f: check_two_tapes(check_f, numbers))(), expected, rtol=1e-6
+    )
+    # A map_fn that fails leaves its variable scope changed: give it one of its own.
+    with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError):
+        tf.function(lambda check_f=check_f: pushed(check_f, numbers))()
+check_rows = tf.random.normal((4, 3))  # a gather's gradient is IndexedSlices
+np.testing.assert_allclose(
+    check_two_tapes(lambda x: tf.gather(x, [0, 2, 2]) ** 2, check_rows),
+    2.0 * tf.gather(check_rows, [0, 2, 2]),
+    rtol=1e-5,
+)
 assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
 np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 2.0**7, rtol=1e-6)
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
@@ -850,10 +991,10 @@ with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         inner.watch(picture)
-        resized = tf.image.resize(picture, (9, 9), method="bicubic")
-    u = tf.ones_like(resized)
+        check_resized = resized(picture)
+    u = tf.ones_like(check_resized)
     outer.watch(u)
-    back = inner.gradient(resized, picture, output_gradients=u)
+    back = inner.gradient(check_resized, picture, output_gradients=u)
 assert back.shape == picture.shape  # one backward pass works
 with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
     outer.gradient(back, u, output_gradients=picture)  # two tapes fail as the accumulator does
@@ -863,8 +1004,9 @@ with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
 #
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# The same construction gives forward mode to any library that has reverse mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and
-# the number of passes does not depend on the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate.
+# The same construction gives forward mode to any library that has reverse mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
+# whatever the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then
+# that result is `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
 
 
 # %%
@@ -876,10 +1018,9 @@ def jvp_from_tapes(f, x, v):
 exercises.tapes_only.check(jvp_from_tapes)
 
 # %% [markdown]
-# ## 10. Going further: in one line
+# ## 11. Going further: in one line
 #
-# The cells above run in Python, one operation at a time. `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and
-# takes Keras variables as they are.
+# `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and takes Keras variables as they are.
 
 # %%
 x = tf.random.normal((3,))
@@ -903,10 +1044,10 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# ## 11. Check it independently
+# ## 12. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
-# imaginary part of $f(x + ih)$, divided by $h$, is the derivative, where $f$ is analytic: sines and quotients are, an absolute value is not. No difference is taken, so no digits are lost to
+# imaginary part of $f(x + ih)$, divided by $h$, is the derivative, where $f$ is analytic. No difference is taken, so no digits are lost to
 # one. Central differences check the tall Jacobian.
 
 # %% tags=["nbval-ignore-output"]
@@ -934,31 +1075,31 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # %% [markdown]
 # ## Recap
 #
-# - A dual number is a value with a tangent; because $\varepsilon^2 = 0$, multiplying two of them is the product rule. Carried along a computation, it is forward mode (section 1).
-# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record (section 2).
-# - The primals may be a model's variables; pass a Keras 3 variable as `.value` (section 3).
-# - A loop over unit directions gives a Jacobian by columns, stacked on the last axis; one direction needs one pass, whatever the shape (section 4).
-# - A tangent pushed through a gradient gives a Hessian–vector product (section 5). An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
-#
+# - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record. Pass a Keras 3 variable as `.value` (sections 2 and 3).
+# - A loop over unit directions gives a Jacobian by columns; one direction needs one pass, whatever the shape (section 4).
+# - A tangent pushed through a gradient gives a Hessian–vector product (section 5).
+# - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of something computed outside the context | `None` | compute it inside, the gradient too |
-# | a loss's gradient, weight by weight in forward mode | as many passes as weights | use a tape |
-# | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
+# # | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
 # | a `tf.custom_gradient` in forward mode | mostly the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
+# | an expression that has a kink where you stand | 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
+# | an accumulator in a `tf.function`, around `tf.map_fn`, `tf.scan` or `tf.foldl` | `TypeError` | two tapes |
 # | an operation whose backward rule has no gradient | `LookupError`, naming another operation | use another operation, or write the rule yourself |
 #
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.autodiff.ForwardAccumulator`](https://www.tensorflow.org/api_docs/python/tf/autodiff/ForwardAccumulator).
-# - W. K. Clifford (1873), ["Preliminary sketch of biquaternions"](https://doi.org/10.1112/plms/s1-4.1.381): dual numbers.
-# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode.
+# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode. Dual numbers are W. K. Clifford's (1873).
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
-# - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
+# - J. N. Lyness, C. B. Moler (1967), ["Numerical differentiation of analytic functions"](https://doi.org/10.1137/0704019): derivatives by complex numbers; W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X), made the step tiny.
+# - J. M. Siskind, B. A. Pearlmutter (2008), ["Nesting forward-mode AD in a functional framework"](https://doi.org/10.1007/s10990-008-9037-1): perturbation confusion, and its cure.
+# - J. Bolte, E. Pauwels (2021), ["Conservative set valued fields, automatic differentiation, stochastic gradient methods and deep learning"](https://arxiv.org/abs/1909.10300): kinks.
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
 # - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 # - J. Townsend (2017), ["A new trick for calculating Jacobian vector products"](https://j-towns.github.io/2017/06/12/A-new-trick.html): forward mode from reverse mode.
-#
 # **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;
 # [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this notebook counted.

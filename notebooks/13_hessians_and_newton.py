@@ -23,14 +23,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-epsilon = 1e-3  # damping of the Newton step in section 2
-floor = 3e-4  # sections 3, 4 and 7: damp when the lowest eigenvalue is below half of this
-newton_steps = 60  # at most, for the whole model in section 7
+epsilon = 1e-3  # damping of the Newton step in section 2: between 1e-4 and 3e-3
+floor = 3e-4  # sections 3, 4 and 7: damp when the lowest eigenvalue is below half of this: between 1e-4 and 1e-3
+newton_steps = 60  # at most, for the whole model in section 7: between 50 and 90
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -52,11 +52,14 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Rosenbrock's function is a curved valley, steep across and nearly flat along. Its minimum, 0, is at $(1, 1)$. `second_order` nests two tapes and returns a loss, its gradient $g$ and its Hessian $H$, the
-# matrix of second derivatives. With it, two methods race from a distant start: gradient descent takes a thousand steps along $-g$, at the rate 0.001; Newton's method takes six, and solves a linear system with $H$ for each.
+# Rosenbrock's function is a curved valley, steep across and nearly flat along. Its minimum, 0, is at $(1, 1)$. `second_order` nests two tapes and returns a loss, its gradient $g$ and the
+# matrix $H$ of its second derivatives. Two methods race from a distant start: a thousand gradient steps at the rate 0.001, and six steps of Newton's method, which solves a linear system with $H$ for each.
 
 
 # %%
+tf.get_logger().setLevel("ERROR")  # `second_order` is traced once for each new function; TensorFlow would warn of it
+
+
 def banana(w):
     return (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2
 
@@ -118,7 +121,7 @@ plt.show()
 #
 # **You will be able to**
 #
-# - build the Hessian of a layer with two tapes, and read its eigenvalues (section 1),
+# - build the Hessian of a layer, read its eigenvalues, and say how many are zero at least (section 1),
 # - take a Newton step with `solve`, and damp it where the Hessian is singular (section 2),
 # - say why a raw Newton step can climb, and cure its direction and its length (section 3),
 # - put all variables of a model into one Hessian, and say when that stops being possible (sections 5 and 6).
@@ -135,8 +138,7 @@ plt.show()
 #
 # which at $(-1.2, 1)$ is the matrix printed above.
 #
-# Now a network of two ReLU layers, 5 → 8 → 6, on a batch of 7, with the mean of the squared outputs as its loss. The source is the first kernel. The arithmetic is in float64: linear systems lose digits, and
-# this notebook wants to tell zero from small.
+# Now a network of two ReLU layers, 5 → 8 → 6, on a batch of 7, with the mean of the squared outputs as its loss. The source is the first kernel. The arithmetic is in float64: this notebook wants to tell zero from small.
 
 # %%
 # One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
@@ -160,8 +162,8 @@ print("Hessian: ", hessian.shape)
 print("H:       ", H.shape)
 
 # %% [markdown]
-# The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair. The kernel becomes one axis of 40, with element $(i, j)$ at place $8i + j$, and the
-# Hessian a 40 × 40 matrix. It does not matter with respect to which of two parameters you differentiate first where the second derivatives are continuous (Schwarz's theorem), so the matrix is symmetric.
+# The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair: element $(i, j)$ of the kernel comes to place $8i + j$. The matrix is symmetric, because
+# the order of two derivatives does not matter where the second derivatives are continuous.
 
 # %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
@@ -175,8 +177,7 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue. Zero means a direction in
-# which the gradient does not change, to first order.
+# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
 
@@ -208,14 +209,12 @@ np.testing.assert_allclose(losses[:3], [24.2, 4.731884, 1411.845], rtol=1e-5)  #
 assert losses[-1] < 1e-15
 
 # %% [markdown]
-# The count of outputs says why. A ReLU network is made of flat pieces: within one piece, each output is a *linear* function of the first kernel. The square of a linear function has a constant Hessian of
-# rank one, and an output that ReLU has set to zero contributes nothing. So the rank of $H$ is at most the number of outputs that are not zero.
+# The count of outputs says why. Near this kernel each output is a *linear* function of it, until a unit switches on or off. The square of a linear function has a constant Hessian of
+# rank one, and an output that ReLU has set to zero contributes nothing. With $J$ the Jacobian of the 42 outputs:
 #
-# As a formula, with $J$ the Jacobian of the 42 outputs:
+# $$H = \tfrac{2}{42}\, J^\top J, \qquad \operatorname{rank} H = \operatorname{rank} J \le \text{active outputs}.$$
 #
-# $$H = \tfrac{2}{42}\, J^\top J.$$
-#
-# This is the **Gauss–Newton matrix**. Here, with the first kernel as the source, it is exact; for networks with curved activations, or for both kernels together, it is an approximation of $H$. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$.
+# $J^\top J$ is the **Gauss–Newton matrix**. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. Where the outputs are curved functions of the source, as with another activation or for both kernels together, it only approximates $H$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -232,27 +231,53 @@ print("largest entry of H:            ", f"{np.abs(H).max():.3f}")
 print("largest entry of H − 2/42 JᵀJ: ", f"{np.abs(H - gauss_newton_matrix).max():.0e}")
 
 # %% [markdown]
-# The zeros come from the flat pieces, and ReLU adds to them by setting outputs to zero: without any activation there would be ten, because five inputs and six outputs give $J$ at most the rank 30. Now keep the weights,
-# and take `tanh` for both layers. Its outputs are curved functions of the kernel, and a curve may bend either way. As a function of one flat vector, the network fits into `second_order`.
+# So the zeros count examples. A bound of 12 active outputs leaves at least 28 zeros among 40. Give the same network 30 examples, and the bound lies above 40.
+#
+# **Predict.** How many eigenvalues are zero then: none, one to five, or ten or more?
 
 
 # %%
-def tanh_loss(flat):
-    """The loss with tanh in both layers, as a function of the first kernel, shape (40,)."""
-    hidden = tf.tanh(x @ tf.reshape(flat, [5, 8]))
-    return tf.reduce_mean(tf.tanh(hidden @ second.kernel) ** 2)
+exercises.more_examples.guess(...)  # "none", "one to five" or "ten or more"
+
+# %%
+thirty = tf.concat([x, tf.constant(np.random.default_rng(seed + 1).normal(size=(23, 5)))], axis=0)
 
 
-tanh_start = tf.reshape(first.kernel, [40])
-tanh_value, tanh_g, tanh_H = second_order(tanh_loss, tanh_start)
-tanh_eigenvalues = np.linalg.eigvalsh(tanh_H)
-print("negative eigenvalues:", np.sum(tanh_eigenvalues < 0), "of 40")
+def network_loss(activation, examples):
+    """The loss as a function of the first kernel, flat, shape (40,)."""
 
-# %% alt="Two dot plots. Two spectra of 40 eigenvalues in ascending order. Left, ReLU: a long row of grey crosses at zero, then positive eigenvalues that rise. Right, tanh: about half are red triangles below zero, the rest positive, none zero." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: both spectra
-_, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-plots.spectrum(eigenvalues, title="ReLU: many zeros, none negative", threshold=1e-10, ax=axes[0])
-plots.spectrum(tanh_eigenvalues, title="tanh: no zeros, about half negative", threshold=1e-10, ax=axes[1])
+    def loss(flat):
+        hidden = activation(examples @ tf.reshape(flat, [5, 8]))
+        return tf.reduce_mean(activation(hidden @ second.kernel) ** 2)
+
+    return loss
+
+
+flat_kernel = tf.reshape(first.kernel, [40])
+spectra, zero_counts = {}, {}
+for name, activation, examples in (
+    ("ReLU, 7", tf.nn.relu, x),
+    ("ReLU, 30", tf.nn.relu, thirty),
+    ("tanh, 7", tf.tanh, x),
+    ("tanh, 2", tf.tanh, x[:2]),
+):
+    of_network = second_order(network_loss(activation, examples), flat_kernel)[2]
+    spectra[name] = np.linalg.eigvalsh(of_network)
+    zero_counts[name] = int(np.sum(np.abs(spectra[name]) <= 1e-10 * spectra[name].max()))
+    negative = int(np.sum(spectra[name] < -1e-10 * spectra[name].max()))
+    print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
+
+# %% [markdown]
+# None, here: one example more brings up to six rows of $J$. ReLU makes zeros of its own only where a unit is off on every example, and a smooth activation does not prevent them: with two examples the loss sees this kernel through $2 \times 8$
+# numbers, so at most 16 eigenvalues differ from zero. Too few data for the parameters make a Hessian singular.
+#
+# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Sections 2 and 3 take one case each: the singular $H$ of ReLU on 7 examples, and the one of `tanh` with both signs.
+
+# %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: three spectra
+_, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+for ax, name in zip(axes, ("ReLU, 7", "ReLU, 30", "tanh, 7"), strict=True):
+    plots.spectrum(spectra[name], title=f"{name} examples: {zero_counts[name]} zeros", threshold=1e-10, ax=ax)
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -270,8 +295,14 @@ def check_both_kernels(flat):
 
 check_kernels = tf.concat([tf.reshape(layer.kernel, [-1]) for layer in (first, second)], axis=0)
 assert np.linalg.eigvalsh(second_order(check_both_kernels, check_kernels)[2])[0] < -1e-6  # so not Gauss–Newton
-assert np.abs(tanh_eigenvalues).min() > 1e-8 * np.abs(tanh_eigenvalues).max()
-assert 13 <= np.sum(tanh_eigenvalues < 0) <= 27
+exercises.more_examples.reveal("none" if zero_counts["ReLU, 30"] == 0 else "ten or more")
+assert zero_counts["ReLU, 7"] == zeros
+assert zero_counts["ReLU, 30"] == zero_counts["tanh, 7"] == 0
+assert zero_counts["tanh, 2"] == 40 - 2 * 8
+assert 13 <= np.sum(spectra["tanh, 7"] < 0) <= 27
+assert min(spectra["ReLU, 30"]) > 0
+check_active = int(tf.math.count_nonzero(tf.nn.relu(tf.nn.relu(thirty @ first.kernel) @ second.kernel)))
+assert check_active > 40
 
 # %% [markdown]
 # ## 2. A Newton step
@@ -302,9 +333,9 @@ for taken in range(3):
     kernel += tf.linalg.solve(quadratic, -slope[:, None])[:, 0]  # a matrix of right-hand sides
 
 # %% [markdown]
-# One step. (The second changes only rounding errors.) It is a sharp test of a Hessian: one that is twice too large would stop half way.
+# One step; the second changes only rounding errors. It is a sharp test of a Hessian: one that is twice too large would stop half way.
 #
-# **A singular Hessian.** The ReLU network's $H$ has zero eigenvalues, so $Hs = -g$ has no unique solution. Solve it twice, the second time with each element of $g$ changed in its twelfth digit.
+# **A singular Hessian.** With 7 examples the ReLU network's $H$ has zero eigenvalues, so $Hs = -g$ has no unique solution. Solve it twice, the second time with each element of $g$ changed in its twelfth digit.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -317,10 +348,6 @@ def solve(matrix, vector):
         return np.full(len(vector), np.nan)
 
 
-def relu_loss(flat):
-    return tf.reduce_mean(tf.nn.relu(tf.nn.relu(x @ tf.reshape(flat, [5, 8])) @ second.kernel) ** 2)
-
-
 nudged = g * (1 + 1e-12 * rng.normal(size=40))
 damped = H + epsilon * tf.eye(40, dtype=tf.float64)
 for name, matrix in {"H": H, "H + εI": damped}.items():
@@ -329,18 +356,18 @@ for name, matrix in {"H": H, "H + εI": damped}.items():
     print(f"{name:6}  step of length {np.linalg.norm(step):8.2f}, relative change {change:.0e}")
 
 damped_step = tf.linalg.solve(damped, -g[:, None])[:, 0]
-before, after = relu_loss(tanh_start), relu_loss(tanh_start + damped_step)
+relu_loss = network_loss(tf.nn.relu, x)
+before, after = relu_loss(flat_kernel), relu_loss(flat_kernel + damped_step)
 print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
-# With $H$ itself the step is long and changes out of all proportion: it is made of rounding errors. (Or the solver notices, refuses, and the row says `nan`: which of the two you see depends on your
-# processor.) The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity. Every eigenvalue grows by $\varepsilon$, and none is zero now.
+# With $H$ itself the step is made of rounding errors. On some processors the solver notices, refuses, and the row says `nan`.
+# The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity, and no eigenvalue is zero. With 30 examples nothing would have been needed.
 #
-# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It does not move along the zero eigenvectors. Near the start the outputs $y$ are linear in the kernel, so that
-# $g = \tfrac{2}{42} J^\top y$ and $H = \tfrac{2}{42} J^\top J$: where the curvature is zero, the slope is zero too. And it is a good step: the last line shows the loss before and after it.
+# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, because by the chain rule
+# $g = \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. And it is a good step: the last line shows the loss before and after it.
 #
-# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes $N^3$ multiplications where solving takes $N^3/3$, and it can lose digits. To see how many, damp very little, and put each
-# step back into the equation.
+# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving, and it can lose digits. To see how many, damp very little, and put each step back into the equation.
 #
 # **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
 
@@ -367,7 +394,11 @@ assert not raw_change < 0.01  # NaN where the solver refuses
 assert damped_change < 1e-8
 flat_directions = np.linalg.eigh(H)[1][:, :zeros]
 assert np.linalg.norm(flat_directions.T @ damped_step.numpy()) < 1e-8 * np.linalg.norm(damped_step)
-np.testing.assert_allclose(H, 2 / 42 * tf.matmul(J, J, transpose_a=True), rtol=0, atol=1e-12)
+np.testing.assert_allclose(g, 2 / 42 * tf.linalg.matvec(J, tf.reshape(y, [42]), transpose_a=True), atol=1e-12)
+_, check_g, check_H = second_order(network_loss(tf.nn.relu, thirty), flat_kernel)
+check_nudged = check_g * (1 + 1e-12 * np.random.default_rng(seed).normal(size=40))
+check_step, check_other = (np.linalg.solve(check_H, -right) for right in (check_g, check_nudged))
+assert np.linalg.norm(check_other - check_step) < 1e-6 * np.linalg.norm(check_step)  # 30 examples need no damping
 assert after < 0.5 * before
 check_right = tf.constant(np.random.default_rng(seed).normal(size=(40, 5)))  # at random: no such difference
 check_solved, check_inverted = tf.linalg.solve(barely, check_right), tf.linalg.inv(barely) @ check_right
@@ -378,14 +409,13 @@ assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
 
 # %% [markdown]
-# The inverse has rounding errors of its own, in proportion to the **condition number** (the largest eigenvalue over the smallest), and the product passes them on. `solve` looks for the one $s$ that fits this
-# right-hand side, and its residual stays at the rounding of $\lVert H\rVert \lVert s\rVert$. That is little here, because $g$ has no part along the flat directions and $s$ is short. (For a random right-hand side $s$ is
-# long, and the two residuals are alike: Druinsky and Toledo, 2012.) And it is all that `solve` promises: how far $s$ itself can be trusted still depends on the condition number, which more damping would lower.
+# The inverse has rounding errors in proportion to the **condition number**, the largest eigenvalue over the smallest, and the product passes them on. `solve` fits one $s$ to this right-hand side, and its residual stays at the rounding of
+# $\lVert H\rVert \lVert s\rVert$. For a random right-hand side $s$ is long, and the two residuals are alike (Druinsky and Toledo).
 
 # %% [markdown]
 # ## 3. When the step climbs
 #
-# $Hs = -g$ asks for the point where the model's gradient vanishes. Nothing in it says *minimum*, and nothing says that the model still holds that far away. Two functions of one variable, one for each failure:
+# $Hs = -g$ asks for the point where the model's gradient vanishes. Nothing in it says *minimum*, or that the model still holds that far away. Two functions of one variable, one for each failure:
 #
 # - $f(w) = \log\cosh w$ at $1.5$ is convex and flattens out: $f'' = 1 - \tanh^2 w$ is small;
 # - $f(w) = \tfrac14 w^4 - \tfrac12 w^2$, a double well, at $0.4$ has negative curvature: $f'' = 3w^2 - 1 < 0$.
@@ -450,9 +480,9 @@ assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < b
 
 # %% [markdown]
 # The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards the model's maximum, and a shorter one climbs as well. The `log cosh` step
-# points downhill and **overshoots**; a shorter one would do. (So did the opening's jump to a loss of 1412: where it began, both eigenvalues of $H$ are positive, 0.34 and 1307, and an eighth of that step lowers the loss.) Two failures, two cures:
+# points downhill and **overshoots**, as the opening's jump did; a shorter one would do. Two failures, two cures:
 #
-# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way (Marquardt after scaling it).
+# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way.
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's condition**,
 #    $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$.
 
@@ -476,13 +506,14 @@ for name, (f, _) in cases.items():
     print(f"{name:11}  damping {damping:.3f}  t = {t}  f: {value:6.3f} -> {cured[name][1]:6.3f}")
 
 # %% [markdown]
-# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides how much to damp: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$, safely positive.
+# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides how much to damp: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
 #
-# Now the `tanh` network, about half of whose eigenvalues are negative. Its raw step mixes both cases: the part along positive curvature leads down, the part along negative curvature leads up, and the heavier one decides how the step starts.
-# The damped step starts downhill in any case.
+# Now the `tanh` network on 7 examples. Its raw step mixes both cases: the part along positive curvature leads down, the part along negative curvature leads up, and the heavier one decides how the step starts.
 
 # %%
-damping = max(0.0, floor - 2 * tanh_eigenvalues.min())
+tanh_loss, tanh_start = network_loss(tf.tanh, x), flat_kernel
+tanh_value, tanh_g, tanh_H = second_order(tanh_loss, tanh_start)
+damping = max(0.0, floor - 2 * spectra["tanh, 7"].min())
 lifted = tanh_H + damping * tf.eye(40, dtype=tf.float64)
 raw_step = tf.linalg.solve(tanh_H, -tanh_g[:, None])[:, 0]
 damped_step = tf.linalg.solve(lifted, -tanh_g[:, None])[:, 0]
@@ -512,7 +543,7 @@ plt.show()
 # @title Check
 assert [t for t, _ in cured.values()] == [0.5, 1.0]
 assert all(end < one_dimensional[name][1] for name, (_, end) in cured.items())
-np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - tanh_eigenvalues.min(), rtol=1e-9)
+np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - spectra["tanh, 7"].min(), rtol=1e-9)
 assert float(tf.tensordot(tanh_g, damped_step, 1)) < 0  # whatever the network
 assert tanh_loss(tanh_start + 0.025 * damped_step) < tanh_value
 assert tanh_loss(tanh_start + damped_step) < tanh_value < tanh_loss(tanh_start + raw_step)
@@ -675,7 +706,7 @@ def model_loss():
 
 # %% [markdown]
 # Flatten early: join the gradients into one vector of 102 *while the outer tape still records*, and ask for that vector's Jacobian. It comes back as one piece for each variable, (102, 5, 8), (102, 8),
-# (102, 8, 6) and (102, 6). Reshaped and put side by side, these are the columns of $H$. In the other direction, `put` cuts a flat vector into the variables.
+# (102, 8, 6) and (102, 6). Reshaped and put side by side, these are the columns of $H$.
 
 
 # %%
@@ -722,13 +753,16 @@ def draw_blocks(matrix, title, limit):
 
 
 limit = float(np.quantile(np.abs(model_H), 0.99))  # the few largest entries would leave the rest pale
-draw_blocks(model_H, "The Hessian of all 102 parameters, block by block", limit)
+draw_blocks(
+    model_H,
+    f"The Hessian of all 102 parameters\n(colours end at {limit:.2f}; the largest entry is {np.abs(model_H).max():.2f})",
+    limit,
+)
 plt.show()
 
 # %% [markdown]
 # The stripes belong to kernel 2 with itself: two of its weights interact only if they lead to the same output.
-#
-# A block is a slice: its rows are those of one variable, its columns those of the other. Reshape it, and it has the target's axes first, (5, 8), then the source's, (8, 6). Both eights count the hidden units.
+# A block is a slice: its rows are those of one variable, its columns those of the other. Reshape it, and it has the target's axes first, (5, 8), then the source's, (8, 6).
 
 # %%
 block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, with respect to kernel 2
@@ -755,7 +789,7 @@ assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes
 # %% [markdown]
 # ## 6. What N² means
 #
-# The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's, for a matrix with positive eigenvalues, is the cheapest of the usual ones, with about $N^3/6$ multiplications and as many additions.
+# The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's, for a matrix with positive eigenvalues, takes about $N^3/6$ multiplications and as many additions.
 
 # %%
 print("parameters   gradient, MB    Hessian, MB   factorisation at 1e12 operations/s")
@@ -976,14 +1010,13 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # %% [markdown]
 # ## Recap
 #
-# - The Hessian is the Jacobian of the gradient: two tapes, `gradient` inside, `jacobian` outside, axes of the target first. Flattened it is symmetric, and its eigenvalues are curvatures; in a ReLU network many of them are zero (section 1).
+# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For squared ReLU outputs its rank is at most the number of active outputs: few examples leave many zeros (section 1).
 # - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
-# - A raw step can climb, where a curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
-# - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million, and a factorisation takes $N^3/6$ multiplications (sections 5 and 6).
-#
+# - A raw step can climb. Damping cures the direction, a line search the length (section 3).
+# - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a ReLU network's Hessian is singular | `solve` refuses, or returns rounding errors | damp, or use a smooth activation |
+# | fewer active outputs than parameters: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots and climbs | line search |
 # | `inv(H) @ g` | lost digits, three times the work | `solve` |

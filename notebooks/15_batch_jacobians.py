@@ -24,16 +24,16 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_batch_jacobians.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 23 to read, 2 more to go further, 31 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 23 to read, 2 more to go further, 31 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-batch = 7  # examples
-inputs = 5  # features of an example
-hidden = 8  # units of the first layer
-outputs = 6  # units of the second layer
-examples = 512  # that section 4 draws mini-batches from
+batch = 7  # examples: between 6 and 12
+inputs = 5  # features of an example: between 4 and 8
+hidden = 8  # units of the first layer: between 6 and 12
+outputs = 6  # units of the second layer: between 4 and 9
+examples = 512  # that section 8 draws mini-batches from: between 256 and 1024
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -82,17 +82,16 @@ plt.show()
 #
 # **You will be able to**
 #
-# - name the four axes of a batch's full Jacobian, and say which entries are zero (section 1),
-# - get one Jacobian for each example in three ways, and say why `batch_jacobian` is the cheap one (section 2),
-# - compute one gradient for each example with `tf.vectorized_map`, clip it, and predict a mini-batch's noise from it (sections 3 and 4),
+# - name the four axes of a batch's full Jacobian, and get one Jacobian for each example in three ways (sections 1 and 2),
+# - compute one gradient for each example with `tf.vectorized_map`, test it, and clip it (sections 3 and 4),
 # - say what `batch_jacobian` returns when examples are coupled, and find that out with one backward pass (sections 5 and 6),
-# - take second derivatives for each example, and avoid the zeros that stand for a missing connection (section 7).
+# - take second derivatives for each example, and avoid zeros that stand for a missing connection (section 7).
 
 # %% [markdown]
 # ## 1. The full Jacobian of a batch
 #
-# The target's axes come first, then the source's: **(batch, outs, batch, ins)**. (TensorFlow's guide writes (batch, ins, batch, outs). The shape
-# above settles it: the 6, which only the output has, stands in second place.)
+# The target's axes come first, then the source's: **(batch, outs, batch, ins)**. TensorFlow's guide writes (batch, ins, batch, outs). The shape
+# above settles it: the 6, which only the output has, stands in second place.
 #
 # Entry `full[m, o, n, i]` is the derivative of output `o` of example `m` with respect to input `i` of example `n`. For a fixed
 # output and a fixed input, a slice is one of the patches: which example's output depends on which example's input.
@@ -119,10 +118,8 @@ np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
 # %% [markdown]
 # ## 2. One Jacobian for each example
 #
-# What you want has shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. Two ways lead there from the
-# full Jacobian. **Sum** over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of
-# every patch: in `einsum`, a letter that stands twice takes the diagonal. The third way, `batch_jacobian`, never makes the large one. Below, for each
-# way, the shape, and the derivatives of output 0 of example 2.
+# The Jacobians that you want have shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian, **sum** over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of
+# every patch: in `einsum`, a letter that stands twice takes the diagonal. The third way, `batch_jacobian`, never makes the large one. Below are the shape, and the derivatives of output 0 of example 2:
 
 # %%
 tf.get_logger().setLevel("ERROR")  # each eager Jacobian traces a graph; TensorFlow would warn of it
@@ -135,8 +132,8 @@ print("einsum:        ", selected.shape, selected[2, 0].numpy().round(3))
 print("batch_jacobian:", per_example.shape, per_example[2, 0].numpy().round(3))
 
 # %% [markdown]
-# The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target, a vector of 7 elements. `gradient` differentiates the sum
-# of that vector. Example `n` is moved by its own input alone, so row `n` of the result is the derivative of example `n`'s output. One
+# The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target. `gradient` differentiates the sum
+# of that vector. Example `n` is moved by its own input alone, so row `n` of the result is the derivative of example `n`'s output: one
 # backward pass serves the whole batch.
 #
 # **Predict.** How many backward passes does that take for all outputs: 5, 6, 7 or 42?
@@ -185,14 +182,13 @@ assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 
 # %% [markdown]
 # Six: one for each output. All inputs come with each pass, and so do all examples. TensorFlow's `batch_jacobian` does the same, where
-# `jacobian` makes $7 \cdot 6 = 42$ passes. A seventh of the passes and a seventh of the bytes: the factor is the batch size. A
-# batch of 128 would save a factor of 128.
+# `jacobian` makes $7 \cdot 6 = 42$ passes. The factor, in passes and in bytes, is the batch size.
 
 # %% [markdown]
 # ## 3. One gradient for each example
 #
 # Weights are shared by all examples. So `tape.gradient` of the mean loss returns one gradient for the whole batch: the mean of the gradients
-# that the examples would have alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel. How do you get them?
+# that the examples would have alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel.
 #
 # `batch_jacobian` does not apply: a kernel has no batch axis. `tape.jacobian(losses, kernel)` works, and makes 7 passes, each
 # through the whole batch. Better: write the gradient of **one** example, and let `tf.vectorized_map` do all of them at once.
@@ -214,9 +210,8 @@ print("kernel:              ", layer1.kernel.shape)
 print("per-example gradients:", each.shape)
 
 # %% [markdown]
-# `vectorized_map` computes what a loop over the first axis would, if the function changes no variable on its way. It traces the function once, for one example, and rewrites the
-# graph so that each operation handles all examples in a stack. (`jacobian` runs its passes in the same way. For some operations, such as
-# `tf.linalg.lu`, TensorFlow has no such rewriting: it loops over them, and warns.) In JAX and PyTorch this
+# `vectorized_map` is meant to compute what a loop over the first axis would. It traces the function once, for one example, and rewrites the
+# graph by `pfor`'s rules ([11](11_jacobians.ipynb), section 7), so that each operation handles all examples in a stack. In JAX and PyTorch this
 # is `vmap`. Both compiled, for the seven examples 64 times over:
 
 # %% tags=["nbval-ignore-output"]
@@ -236,7 +231,68 @@ for name, way in ways.items():
     print(f"{name:15} {fastest[name]:6.2f} ms of processor time")
 
 # %% [markdown]
-# The stack does the same arithmetic, and starts each operation once, not once for each example. The mean of the result is what training uses:
+# The stack does the same arithmetic, and starts each operation once, not once for each example.
+#
+# "Is meant to": two of the four operations below come out wrong.
+#
+# **Predict.** `tf.roll(row, 1, axis=0)`, `tf.roll(row, 1, axis=-1)`, `tf.pad(row, [[1, 1]], constant_values=3.0)`, `tf.reverse(row, [-1])`: for which does `vectorized_map` over the rows differ from a loop?
+
+# %%
+exercises.not_a_loop.guess([..., ...])  # two of "roll 0", "roll -1", "pad", "reverse"
+
+# %%
+of_a_row = {
+    "roll 0": lambda row: tf.roll(row, 1, axis=0),
+    "roll -1": lambda row: tf.roll(row, 1, axis=-1),
+    "pad": lambda row: tf.pad(row, [[1, 1]], constant_values=3.0),
+    "reverse": lambda row: tf.reverse(row, [-1]),
+}
+off_by = {}
+for name, function in of_a_row.items():
+    looped = tf.stack([function(row) for row in x])
+    off_by[name] = float(tf.reduce_max(tf.abs(tf.vectorized_map(function, x) - looped)))
+    print(f"{name:8} off by {off_by[name]:.1f}")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.not_a_loop.reveal([name for name, off in off_by.items() if off > 0.1])
+assert off_by["roll 0"] == off_by["reverse"] == 0.0
+assert off_by["roll -1"] > 0.1
+np.testing.assert_allclose(off_by["pad"], 3.0)
+
+
+def check_slope_of_a_loop(row):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(row)
+        check_y = tf.map_fn(lambda number: number**2, row)
+    return check_tape.gradient(check_y, row)
+
+
+np.testing.assert_allclose(check_slope_of_a_loop(x[0]), 2.0 * x[0], rtol=1e-6)
+tf.get_logger().setLevel("CRITICAL")  # the failure is also logged, at length
+with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError):  # and stays in this scope
+    tf.vectorized_map(check_slope_of_a_loop, x)
+tf.get_logger().setLevel("ERROR")
+
+# %% [markdown]
+# No error and no warning. `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. Others differ loudly: the gradient of a `tf.map_fn` or a `tf.scan` inside raises a `TypeError`, and an operation without a rule, such as `tf.linalg.lu`, is looped over with a warning. A
+# function that changes a variable sees the variable once, not once for each example.
+#
+# So ask for a **certificate**: draw one example at random, and compute it alone.
+
+
+# %% tags=["nbval-ignore-output"]
+def certified(function, rows, elements):
+    """The largest difference between one row, drawn at random, and the function of that element alone."""
+    n = np.random.default_rng().integers(len(rows))
+    alone = function(tf.nest.map_structure(lambda part: part[n], elements))
+    return float(tf.reduce_max(tf.abs(rows[n] - alone)))
+
+
+print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
+print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
+# %% [markdown]
+# A fault of a rule is in every row or nearly, so one row finds it. And do the rows add up to what training uses? With a mean loss, their mean has to be the batch's gradient:
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape_of_losses:
@@ -264,6 +320,8 @@ _ = tf.vectorized_map(lambda example: traces.append(1) or gradient_of_one(exampl
 assert len(traces) == 1  # for one example, once
 np.testing.assert_allclose(ways["vectorized_map"](), ways["a loop"](), rtol=1e-4, atol=1e-6)
 assert fastest["a loop"] > 2 * fastest["vectorized_map"]
+assert certified(gradient_of_one, each, (x, targets)) < 1e-5
+assert certified(of_a_row["pad"], tf.vectorized_map(of_a_row["pad"], x), x) == 3.0
 check_sums = []
 for mapped in (tf.map_fn, tf.vectorized_map):
     running = tf.Variable(0.0)
@@ -296,10 +354,10 @@ def per_example_gradients(losses, w, batch):
 exercises.shared_weights.check(per_example_gradients)
 
 # %% [markdown]
-# ## 4. Two uses: clipping, and the noise of a mini-batch
+# ## 4. Clip each example's gradient
 #
-# Suppose that one label was stored in the wrong unit, a hundred times too large. The loss is a mean over seven examples. What does one such
-# label do to the gradient? Compare directions by the cosine of the angle between them: 1 for the same direction, 0 for a right angle.
+# Suppose that one label was stored in the wrong unit, a hundred times too large. What does one such
+# label do to the mean of seven gradients? Compare directions by the cosine of the angle between them: 1 for the same direction, 0 for a right angle.
 
 # %%
 spoilt = targets.numpy()
@@ -336,10 +394,10 @@ plt.show()
 
 # %% [markdown]
 # The mean points where the bad example points, and has nearly forgotten the other six. Clipped one by one, the gradients have a mean that
-# points with the healthy ones again. (Clipping the mean itself, as [08](08_clipping.ipynb) does with a batch's gradient, would shorten it and leave its direction as it is.)
+# points with the healthy ones again. Clipping the mean itself, as [08](08_clipping.ipynb) does, would shorten it and leave its direction as it is.
 #
-# Clipping each gradient gives every example one vote at most: none contributes more than a seventh of the limit to the mean. Training with
-# differential privacy rests on this bound (DP-SGD: clip each example's gradient, then add noise).
+# Clipping gives every example one vote at most: none contributes more than a seventh of the limit to the mean. Training with
+# differential privacy rests on this bound: DP-SGD clips each example's gradient, then adds noise.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -349,69 +407,6 @@ assert cosine(mean_clipped, healthy) > max(0.7, cosine(mean, healthy) + 0.2)
 assert norms[4] > 2 * np.sum(np.delete(norms, 4))  # all others together
 assert np.max(tf.norm(clipped, axis=[1, 2])) < 1.0001 * limit
 np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine(mean, healthy), atol=1e-5)
-
-# %% [markdown]
-# Second use. A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For $B$ examples drawn at random with replacement, the expected
-# squared distance is
-#
-# $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$
-#
-# with the per-example gradients $g_n$. Predict it from them, then draw 400 mini-batches of each size and measure. Mini-batches are
-# vectorised like examples.
-
-# %% tags=["nbval-ignore-output"]
-features, labels = tf.random.normal((examples, inputs)), tf.random.normal((examples, outputs))
-g_n = tf.vectorized_map(gradient_of_one, (features, labels))
-g = tf.reduce_mean(g_n, axis=0)
-trace = float(tf.reduce_mean(tf.reduce_sum((g_n - g) ** 2, axis=[1, 2])))
-
-
-def gradient_of_batch(index):
-    with tf.GradientTape() as tape:
-        error = layer2(layer1(tf.gather(features, index))) - tf.gather(labels, index)
-        loss = tf.reduce_mean(error**2)
-    return tape.gradient(loss, layer1.kernel)
-
-
-measured = {}
-for size in (2, 8, 32, 128):
-    drawn = tf.vectorized_map(gradient_of_batch, tf.random.uniform((400, size), 0, examples, tf.int32))
-    measured[size] = float(tf.reduce_mean(tf.reduce_sum((drawn - g) ** 2, axis=[1, 2])))
-    print(f"{size:3} examples: predicted {trace / size:.3f}, measured {measured[size]:.3f}")
-
-# %% alt="Line plot with dots. On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the noise of a mini-batch
-_, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
-sizes = np.array(list(measured))
-scale = trace / float(tf.norm(g)) ** 2
-ax.plot(sizes, np.sqrt(trace / sizes), color=plots.BLUE)
-ax.plot(sizes, np.sqrt(list(measured.values())), "o", color=plots.RED)
-ax.axhline(float(tf.norm(g)), color="black", linestyle="--", linewidth=1)
-ax.text(2, float(tf.norm(g)) * 1.06, "length of the gradient itself", va="bottom")
-ax.text(9, np.sqrt(trace / 8) * 1.08, f"line: predicted from {examples} gradients\ndots: measured on 400 mini-batches")
-ax.set_xscale("log", base=2)
-ax.set_yscale("log", base=2)
-for axis in (ax.xaxis, ax.yaxis):
-    axis.set_major_formatter("{x:g}")
-ax.set(title="Per-example gradients predict the noise of every batch size")
-ax.set(xlabel="examples in the mini-batch", ylabel="distance to the full gradient (rms)")
-plt.show()
-
-# %% [markdown]
-# Four times the examples, half the distance. Where the two lines cross, at $B = \operatorname{tr}\Sigma / \lVert g\rVert^2$, the noise is as long as the gradient. This number is
-# the **gradient noise scale**. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
-# examples nearly double that share; far above it, they hardly change the share, and mainly add cost.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-for size, value in measured.items():
-    np.testing.assert_allclose(value, trace / size, rtol=0.25)
-assert 2 < scale < 128  # the lines cross within the figure
-share = [
-    float(tf.norm(g)) ** 2 / (float(tf.norm(g)) ** 2 + trace / size) for size in scale * np.array([0.1, 0.2, 10, 20])
-]
-assert share[1] / share[0] > 1.8
-assert share[3] / share[2] < 1.1
 
 # %% [markdown]
 # ## 5. When the examples are not independent
@@ -477,7 +472,7 @@ with tf.GradientTape() as unnoticed_tape:  # as many outputs as inputs, and the 
 assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batch, batch)
 
 # %% [markdown]
-# No error and no warning: 7 equals 7, and `batch_jacobian` looks no further. The shape is right, the numbers are plausible, and the worst is
+# No error and no warning: 7 equals 7, and `batch_jacobian` looks no further. The numbers are plausible, and the worst is
 # off by more than a quarter of the largest derivative. Here are both full Jacobians on one scale:
 
 # %% alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well." jupyter={"source_hidden": true} tags=["figure"]
@@ -493,8 +488,7 @@ for ax, jacobian, title in (
 plt.show()
 
 # %% [markdown]
-# What are the returned numbers, then? You know the mechanism: for each output, `batch_jacobian` differentiates the sum of that output over
-# the batch. So they are the full Jacobian, summed over one of its two batch axes.
+# For each output, `batch_jacobian` differentiates the sum of that output over the batch. So the returned numbers are the full Jacobian, summed over one of its two batch axes.
 #
 # **Predict.** Over which: the target's batch axis (the first), or the source's (the third), as in section 2?
 
@@ -518,12 +512,11 @@ np.testing.assert_allclose(returned, over_target, rtol=1e-4, atol=5e-6)  # seen:
 assert errors["source"] > 0.1
 
 # %% [markdown]
-# What is summed before differentiating is the target:
+# The target is what is summed before differentiating:
 #
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
-# While the patches are diagonal the two sums agree, and it does not matter which one is taken. Once they are not, `batch_jacobian` answers
-# another question: how does one example's input move the outputs of the whole batch? The extreme case is batch normalisation as the *last* layer. Then each
+# Once the patches are not diagonal, `batch_jacobian` answers another question: how does one example's input move the outputs of the whole batch? The extreme case is batch normalisation as the *last* layer. Then each
 # output has the same sum over the batch, whatever the inputs are, and the answer is zero:
 
 # %% tags=["nbval-ignore-output"]
@@ -559,7 +552,7 @@ np.testing.assert_allclose(returned_inference, tf.einsum("bobi->boi", full_infer
 # ## 6. A test for independence
 #
 # The full Jacobian shows the coupling, but costs too much for a test. One more backward pass is enough. Choose a cotangent $u$ of the
-# target's shape, a weight for each output of each example. One call of `gradient` gives the left-hand side below, coupled or not. If the
+# target's shape, a weight for each output of each example. `gradient` gives the left-hand side below, coupled or not. If the
 # examples are independent, the per-example Jacobians give the same on the right:
 #
 # $$\sum_{m,o} u_{mo}\,\text{full}[m,o,n,i] \;=\; \sum_o u_{no}\,\text{returned}[n,o,i].$$
@@ -600,6 +593,13 @@ right = np.einsum("no,moni->ni", random, full_coupled)
 expected = np.max(np.abs(left - right)) / (np.max(np.abs(left)) + np.max(np.abs(right)))
 np.testing.assert_allclose(errors[1], expected, rtol=0.01)
 assert independence_error(tape, y, x, per_example, random) < 1e-4
+with tf.GradientTape(persistent=True) as check_tape:
+    check_tape.watch(x)
+    check_rolled = tf.roll(x, 1, axis=-1) * x
+for check_pfor in (True, False):
+    check_jacobians = check_tape.batch_jacobian(check_rolled, x, experimental_use_pfor=check_pfor)
+    check_error = independence_error(check_tape, check_rolled, x, check_jacobians, tf.random.normal(x.shape))
+    assert check_error > 1e-2 if check_pfor else check_error < 1e-5
 per_output = tf.tile(tf.random.normal((1, outputs)), [batch, 1])  # random, but the same for all examples
 assert independence_error(coupled_tape, y_coupled, x, returned, per_output) < 1e-4
 with tf.GradientTape(persistent=True) as check_tape:
@@ -622,14 +622,13 @@ for network in (
     assert independence_error(tested, target, x, jacobians, random) > 1e-2
 
 # %% [markdown]
-# Ones are blind. `batch_jacobian` gave every example the weight one, and a cotangent of ones makes that same sum again. In symbols: insert what
-# `batch_jacobian` returns, the sum over $m$, and the two sides differ by
+# Ones are blind. Insert what `batch_jacobian` returns, the sum over $m$, and the two sides differ by
 #
 # $$\sum_{m,o} (u_{mo} - u_{no})\,\text{full}[m,o,n,i].$$
 #
-# If $u$ is the same for all examples, this is zero **for every coupling there is**. Weights that differ from example to example can see it, and random
-# ones, in exact arithmetic, miss a coupling that `full` shows with probability zero. What `full` does not show at this `x` they cannot see: a coupling behind a ReLU
-# that is off here, for example. And derivatives far below 1e-3 look independent to `independence_error`: its 1e-3 keeps rounding around zero from counting as a coupling.
+# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability zero. They cannot see a coupling that is off at this `x`, behind a ReLU for example, nor derivatives far below the 1e-3 that keeps rounding from counting.
+#
+# The test compares with the plain tape, so it finds a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing, and `batch_jacobian` fails the test.
 
 # %% [markdown]
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
@@ -686,8 +685,8 @@ assert not np.any(silent)
 
 # %% [markdown]
 # Zeros, of the right shape and without a warning. They are not derivatives: they mean *not connected*. `batch_jacobian` does not keep to its
-# documented default, `unconnected_gradients="none"`. The cure is one level of indentation. (The `tf.function` is for speed: nested Jacobians
-# are traced once, and then only run.)
+# documented default, `unconnected_gradients="none"`. The cure is one level of indentation. The `tf.function` is for speed: nested Jacobians
+# are traced once, and then only run.
 
 
 # %%
@@ -712,13 +711,12 @@ assert np.max(np.abs(hessians)) > 0.05
 np.testing.assert_allclose(hessians, tf.transpose(hessians, [0, 1, 3, 2]), atol=1e-5)
 
 # %% [markdown]
-# As a guard in your own code, call `jacobian` or `gradient` once: where nothing is connected, they return `None` (but for a compiled function with several outputs, section 9 of
-# [03](03_when_the_gradient_is_none.ipynb)).
+# As a guard in your own code, call `jacobian` or `gradient` once: where nothing is connected, they return `None`.
 #
 # ### Exercise: The Laplacian of each example (8 min)
 #
 # `function` takes `x` of shape (batch, ins) to one number for each example, shape (batch,). The examples are independent. Return each example's
-# Laplacian $\sum_i \partial^2 f / \partial x_i^2$: the sum of the unmixed second derivatives, shape (batch,). Many equations of physics contain it.
+# Laplacian $\sum_i \partial^2 f / \partial x_i^2$: the sum of the unmixed second derivatives, shape (batch,), in at most one backward pass for the slopes and one for each input.
 
 
 # %%
@@ -735,59 +733,127 @@ def laplacians(function, x):
 exercises.laplacian.check(laplacians)
 
 # %% [markdown]
-# ## 8. Going further: in one line
+# ## 8. Going further: the noise of a mini-batch
 #
-# `tapelab.derivatives` has both, as functions of a function. `batch_jacobian` makes the test of section 6 in each call, with random cotangents, and
-# refuses where the examples are coupled at this `x`. In the second network below, half of example 2's output is added to example 4's:
+# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For $B$ examples drawn at random with replacement, the expected
+# squared distance is
+#
+# $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$
+#
+# with the per-example gradients $g_n$. Predict it from them, then draw 400 mini-batches of each size and measure.
+
+# %% tags=["nbval-ignore-output"]
+features, labels = tf.random.normal((examples, inputs)), tf.random.normal((examples, outputs))
+g_n = tf.vectorized_map(gradient_of_one, (features, labels))
+g = tf.reduce_mean(g_n, axis=0)
+trace = float(tf.reduce_mean(tf.reduce_sum((g_n - g) ** 2, axis=[1, 2])))
 
 
-# %%
+def gradient_of_batch(index):
+    with tf.GradientTape() as tape:
+        error = layer2(layer1(tf.gather(features, index))) - tf.gather(labels, index)
+        loss = tf.reduce_mean(error**2)
+    return tape.gradient(loss, layer1.kernel)
+
+
+measured = {}
+for size in (2, 8, 32, 128):
+    drawn = tf.vectorized_map(gradient_of_batch, tf.random.uniform((400, size), 0, examples, tf.int32))
+    measured[size] = float(tf.reduce_mean(tf.reduce_sum((drawn - g) ** 2, axis=[1, 2])))
+    print(f"{size:3} examples: predicted {trace / size:.3f}, measured {measured[size]:.3f}")
+
+# %% alt="Line plot with dots. On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the noise of a mini-batch
+_, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
+sizes = np.array(list(measured))
+scale = trace / float(tf.norm(g)) ** 2
+ax.plot(sizes, np.sqrt(trace / sizes), color=plots.BLUE)
+ax.plot(sizes, np.sqrt(list(measured.values())), "o", color=plots.RED)
+ax.axhline(float(tf.norm(g)), color="black", linestyle="--", linewidth=1)
+ax.text(2, float(tf.norm(g)) * 1.06, "length of the gradient itself", va="bottom")
+ax.text(9, np.sqrt(trace / 8) * 1.08, f"line: predicted from {examples} gradients\ndots: measured on 400 mini-batches")
+ax.set_xscale("log", base=2)
+ax.set_yscale("log", base=2)
+for axis in (ax.xaxis, ax.yaxis):
+    axis.set_major_formatter("{x:g}")
+ax.set(title="Per-example gradients predict the noise of every batch size")
+ax.set(xlabel="examples in the mini-batch", ylabel="distance to the full gradient (rms)")
+plt.show()
+
+# %% [markdown]
+# Four times the examples, half the distance. Where the two lines cross, at $B = \operatorname{tr}\Sigma / \lVert g\rVert^2$, the noise is as long as the gradient. This number is
+# the **gradient noise scale**. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
+# examples nearly double that share; far above it, they hardly change the share, and mainly add cost.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+for size, value in measured.items():
+    np.testing.assert_allclose(value, trace / size, rtol=0.25)
+assert 2 < scale < 128  # the lines cross within the figure
+share = [
+    float(tf.norm(g)) ** 2 / (float(tf.norm(g)) ** 2 + trace / size) for size in scale * np.array([0.1, 0.2, 10, 20])
+]
+assert share[1] / share[0] > 1.8
+assert share[3] / share[2] < 1.1
+
+# %% [markdown]
+# ## 9. Going further: in one line
+#
+# `tapelab.derivatives` has both, as functions of a function. Its `per_example_gradients` takes the loss of a batch, and its definition leaves nothing to prove: row $n$ is the gradient of the loss of the batch that holds example $n$ *alone*. With batch normalisation in training mode that is a gradient, too, but not
+# this example's share of the whole batch's. Whether the rows add up to that is a question of its own, and you know how to ask it: compare their mean with the tape's gradient.
+
+
+# %% tags=["nbval-ignore-output"]
 def two_layers(x):
     return layer2(layer1(x))
 
 
-def one_leak(x):
-    y = two_layers(x)
-    return tf.tensor_scatter_nd_add(y, [[4]], 0.5 * y[2:3])
-
-
-in_one_line = derivatives.batch_jacobian(two_layers)(x)
-print("two layers:", in_one_line.shape)
-try:
-    derivatives.batch_jacobian(one_leak)(x)
-except derivatives.CoupledExamplesError as error:
-    leak = f"{type(error).__name__}: {error}"
-print("one leak:  ", leak.split(" (coupled")[0])
-
-# %% [markdown]
-# The error names the first coupled example. Example 2's own output is what it was, but its input now moves another example's output as well. The
-# cure is section 5's: remove the coupling, or take the full Jacobian and its diagonal.
-#
-# `per_example_gradients` takes the loss of a batch:
-
-
-# %%
 def loss_of(x, targets):
     return tf.reduce_mean((two_layers(x) - targets) ** 2)
 
 
-gradients_of = derivatives.per_example_gradients(loss_of, wrt=[layer1.kernel, layer2.kernel])
-for gradient in gradients_of(x, targets):
-    print(gradient.shape)
+in_one_line = derivatives.batch_jacobian(two_layers)(x)
+gradients_of = derivatives.per_example_gradients(loss_of, wrt=[layer1.kernel, layer2.kernel])(x, targets)
+print("Jacobians:", in_one_line.shape)
+print("gradients:", [tuple(part.shape) for part in gradients_of])
+
+rows_add_up = tf.reduce_max(tf.abs(tf.reduce_mean(gradients_of[0], axis=0) - of_the_mean))
+print(f"mean of the rows − gradient of the batch: {rows_add_up:.0e}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(in_one_line, per_example, rtol=1e-4, atol=1e-5)
-assert leak.startswith("CoupledExamplesError")
-assert "example 2 depends on other examples, or they on it" in leak
-np.testing.assert_allclose(gradients_of(x, targets)[0], each, rtol=1e-4, atol=1e-5)
-with np.testing.assert_raises(derivatives.CoupledExamplesError):
-    derivatives.batch_jacobian(lambda x: layer2(normalise(layer1(x), training=True)))(x)
-check_off_here = derivatives.batch_jacobian(lambda x: two_layers(x) + tf.nn.relu(tf.reduce_mean(x) - 100.0))(x)
-np.testing.assert_allclose(check_off_here, per_example, rtol=1e-4, atol=1e-5)  # coupled elsewhere
+np.testing.assert_allclose(gradients_of[0], each, rtol=1e-4, atol=1e-5)
+assert rows_add_up < 1e-5
+
+
+def check_rows_of_one(example):  # the definition, with a tape: a batch that holds one example
+    with tf.GradientTape() as check_tape:
+        check_loss = loss_of(*(part[tf.newaxis] for part in example))
+    return check_tape.gradient(check_loss, layer2.kernel)
+
+
+np.testing.assert_allclose(
+    gradients_of[1], [check_rows_of_one(example) for example in zip(x, targets, strict=True)], rtol=1e-4, atol=1e-5
+)
+
+
+def check_normalised_loss(x, targets):
+    return tf.reduce_mean((layer2(normalise(layer1(x), training=True)) - targets) ** 2)
+
+
+def check_normalised_gradient(x, targets):
+    with tf.GradientTape() as check_tape:
+        check_loss = check_normalised_loss(x, targets)
+    return check_tape.gradient(check_loss, layer2.kernel)
+
+
+check_alone = tf.stack([check_normalised_gradient(x[n : n + 1], targets[n : n + 1]) for n in range(batch)])
+check_together = check_normalised_gradient(x, targets)  # coupled: batches of one do not add up to the batch
+assert tf.norm(tf.reduce_mean(check_alone, axis=0) - check_together) > 0.1 * tf.norm(check_together)
 
 # %% [markdown]
-# ## 9. Check it independently
+# ## 10. Check it independently
 #
 # The same network in NumPy and float64, and central differences: of the outputs with respect to the inputs, and of the seven losses with respect to the
 # shared kernel.
@@ -839,14 +905,13 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # %% [markdown]
 # ## Recap
 #
-# - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal (section 1).
-# - Sum over the second batch axis, select the diagonal, or call `batch_jacobian`: one backward pass for each output, not for each output of each example (section 2).
-# - `tf.vectorized_map` turns the gradient of one example into a gradient for each. Clipped one by one, none counts for more than the limit; their scatter predicts a mini-batch's noise, $\operatorname{tr}\Sigma / B$ (sections 3 and 4).
-# - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis, without a warning. One backward pass with random cotangents finds it; cotangents that are the same for all examples cannot (sections 5 and 6).
+# - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal. `batch_jacobian` gets what is on the diagonals with one backward pass for each output (sections 1 and 2).
+# - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which some are wrong: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
+# - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis. One backward pass with random cotangents finds it; cotangents that are the same for all examples cannot (sections 5 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
-#
 # | Trap | What you see | What to do |
 # |---|---|---|
+# | `tf.roll` with a negative axis, `tf.pad` with a constant, under `vectorized_map` or `batch_jacobian` | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | batch normalisation as the last layer | zeros, but for rounding | the same |

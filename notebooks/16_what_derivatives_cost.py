@@ -23,14 +23,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 18 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-batch = 128  # examples of the first network
-width = 256  # units of each of its hidden layers, 64 or more: section 4 needs a Hessian that does not fit
-calls = 10  # timed calls, of which the median counts
+batch = 128  # examples of the first network: between 64 and 256
+width = 256  # units of each of its hidden layers: between 128 and 384
+calls = 10  # timed calls, of which the median counts: between 7 and 20
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -39,7 +39,9 @@ import importlib.util
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
+import functools
 import gc
+import math
 import time
 import weakref
 from itertools import pairwise
@@ -98,14 +100,13 @@ seconds = medians({"forward": forward, "gradient": gradient}, 5 * calls)
 print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['forward']:.1f}")
 
 # %% [markdown]
-# The network has 268 800 weights, and its 268 800 derivatives together took no longer than a few forward passes. Central differences, with two passes for each weight, would take 537 600.
+# The network has 268 800 weights, and its 268 800 derivatives together took no longer than a few forward passes. Central differences would take 537 600.
 #
 # **You will be able to**
 #
-# - predict the cost of a gradient and of a Hessian–vector product from that of the forward pass (section 1),
-# - find a scaling exponent by counting, and say what measured times add to it (section 2),
-# - say how much of a call's time is Python, and how much is arithmetic (section 3),
-# - predict memory before you allocate it, and trade it for work (sections 4 and 5).
+# - predict the cost of a gradient and of a Hessian–vector product from that of the forward pass, and say when that fails (section 1),
+# - find a scaling exponent by counting (section 2),
+# - predict memory before you allocate it, and trade it for work (sections 3 and 4).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -121,8 +122,8 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 #
 # $$\bar W = x^\top \bar y, \qquad \bar x = \bar y\, W^\top,$$
 #
-# where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about as much as **three** forward passes: one product forwards and two backwards in each layer, *however many weights
-# there are*. This is the **cheap-gradient principle** of Baur and Strassen: a gradient costs a small multiple of the function, and the multiple does not depend on the number of inputs.
+# where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about as much as **three** forward passes, *however many weights
+# there are*. This is the **cheap-gradient principle**: the reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983). Where each operation's backward rule costs a small multiple of the operation, so does the whole gradient.
 #
 # Times vary; multiplications can be counted. A `tf.function` is a graph, and the graph knows its shapes before anything runs.
 
@@ -145,7 +146,7 @@ print(f"ratio:    {multiplications(gradient) / multiplications(forward):11.2f}")
 
 # %% [markdown]
 # Forwards, the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications. The gradient takes three times that, less one product: nobody asks for the gradient
-# of the data, so the first layer has no $\bar x$. That product is the largest of all, and the ratio comes down to 2.25.
+# of the data. That product is the largest of all, and the ratio comes down to 2.25.
 #
 # A Hessian–vector product ([14](14_without_the_matrix.ipynb)) differentiates the gradient once more.
 #
@@ -172,8 +173,7 @@ count = {name: multiplications(run) for name, run in runs.items()}
 print(f"product / gradient: {count['HVP'] / count['gradient']:.2f}")
 
 # %% [markdown]
-# Again each product of the gradient adds two more at most, so the whole costs less than three gradients, though the Hessian has $268\,800^2$ entries. Now the same ratios
-# by the clock:
+# Again each product of the gradient adds two more at most, so the whole costs less than three gradients. Now the same ratios by the clock:
 
 # %% tags=["nbval-ignore-output"]
 seconds = medians(runs, 5 * calls)
@@ -204,6 +204,66 @@ plt.show()
 # %% [markdown]
 # The hatched bars are the same on every machine. The others are the machine's own: a time also holds what no product counts, such as `tanh`, the start of each operation, and
 # memory. The principle is about the counts.
+#
+# **Its hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index. Picking a number is the cheapest of operations.
+#
+# **Predict.** Its gradient writes how many numbers, as a multiple of what the function writes, if the vector has 100,000 entries: "about 3", "about 500" or "about 50,000"?
+
+# %%
+exercises.slices.guess(...)  # one of the three, in quotes
+
+
+# %%
+def picked_one_by_one(x):
+    return tf.add_n([tf.sin(x[i]) for i in range(200)])
+
+
+def picked_together(x):
+    return tf.reduce_sum(tf.sin(tf.gather(x, tf.range(200))))
+
+
+def numbers_written(function, n):
+    """How many numbers the operations write that depend on x, in the function's graph and in its gradient's."""
+
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    written = []
+    for run in (function, slope):
+        graph = tf.function(run).get_concrete_function(tf.TensorSpec([n])).graph
+        outputs = [output for operation in graph.get_operations() if operation.inputs for output in operation.outputs]
+        written.append(sum(output.shape.num_elements() or 0 for output in outputs))
+    return written
+
+
+ratios = {}
+for function in (picked_one_by_one, picked_together):
+    for n in (1_000, 100_000):
+        forwards, backwards = numbers_written(function, n)
+        ratios[function.__name__, n] = backwards / forwards
+        print(f"{function.__name__:18} n = {n:7,}: forwards {forwards:6,}, with the gradient {backwards:12,}")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+large = ratios["picked_one_by_one", 100_000]
+exercises.slices.reveal("about 50,000" if 20_000 < large < 100_000 else "something else")
+assert large > 50 * ratios["picked_one_by_one", 1_000]  # it grows with the number of inputs
+assert ratios["picked_together", 100_000] == ratios["picked_together", 1_000] < 5
+check_x = tf.random.normal((1_000,))
+check_gradients = []
+for function in (picked_one_by_one, picked_together):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_x)
+        check_y = function(check_x)
+    check_gradients.append(tf.convert_to_tensor(check_tape.gradient(check_y, check_x)))
+np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
+
+# %% [markdown]
+# The derivative of one slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers. The rule is not a small multiple of the operation, and the multiple depends on the number of inputs. `tf.gather` picks all at once, and its rule returns
+# `IndexedSlices`, the positions with their values. Its gradient is cheap again. So slice once, not in a loop.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -237,7 +297,7 @@ exercises.frozen.check(multiplications_of)
 # ## 2. Exponents: count, then time
 #
 # On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. With $n$ weights a Hessian has $n^2$ entries, and takes $n$
-# products to fill. One Hessian–vector product takes work proportional to $n$, and has $n$ entries. Here are both for networks of nine sizes.
+# products to fill. Here are both for networks of nine sizes.
 
 # %%
 data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
@@ -317,10 +377,8 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# Read the right panel with care. On its left a call is mostly the start of its operations, which costs the same at every size, so both lines are nearly flat. On its right the Hessian's intermediate
-# tensors may outgrow the processor's caches, and its line may be steeper than 2. A slope read off a few such points is an accident of the machine.
-#
-# The times do carry a weaker statement: the Hessian costs more than one product, and the larger $n$ is, the more so. The exponents come from counting.
+# On the left of the right panel a call is mostly the start of its operations, which costs the same at every size, so both lines are nearly flat. On its right the Hessian's intermediate
+# tensors may outgrow the processor's caches, and its line may be steeper than 2. A slope read off a few such points is an accident of the machine. The exponents come from counting.
 # At $n = 10^6$, a small model today, the Hessian has $10^{12}$ entries.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -349,85 +407,7 @@ def hidden_exponent(n, cost):
 exercises.hidden_exponent.check(hidden_exponent)
 
 # %% [markdown]
-# ## 3. Eager, graph, XLA
-#
-# The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA, which fuses operations. The next one is tiny: 30 weights.
-#
-# **Predict.** By which factor is the graph faster than eager, once it is traced?
-
-# %%
-exercises.eager.guess(...)  # "less than 2", "2 to 5" or "more than 5" in place of the dots
-
-
-# %% tags=["nbval-ignore-output"]
-def small(w):
-    return tf.reduce_sum(tf.tanh(tf.reshape(w, (6, 5)) @ tf.ones((5, 4))) ** 2)
-
-
-w = tf.random.normal((30,))
-for way in ("eager", "graph", "xla"):  # whoever comes first pays for TensorFlow's own start
-    derivatives.hessian(lambda w: tf.reduce_sum(w**3), compile=way)(w)
-ways = {way: derivatives.hessian(small, compile=way) for way in ("eager", "graph", "xla")}
-first_call, matrices = {}, {}
-for way, run in ways.items():
-    begin = time.perf_counter()
-    matrices[way] = run(w)
-    first_call[way] = time.perf_counter() - begin
-
-later_call = medians({way: lambda run=run: run(w) for way, run in ways.items()})
-for way in ways:
-    print(f"{way:5}  first call {1e3 * first_call[way]:7.1f} ms, a later call {1e3 * later_call[way]:7.2f} ms")
-
-# %% alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: first and later calls
-_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-for shift, taken, colour, hatch, label in (
-    (-0.2, first_call, plots.GREY, "//", "first call"),
-    (0.2, later_call, plots.BLUE, None, "a later call"),
-):
-    heights = [1e3 * taken[way] for way in ways]
-    ax.bar(np.arange(3) + shift, heights, 0.4, color=colour, hatch=hatch, edgecolor="white", label=label)
-ax.set_yscale("log")
-ax.set_xticks(range(3), labels=["eager", "graph", "XLA"])
-ax.set(
-    title="Once compiled, a tiny Hessian takes less than\na fifth of the eager time",
-    xlabel="how it is run",
-    ylabel="time of a call (ms)",
-)
-ax.set_ylim(top=6e3 * max(first_call.values()))  # room for the legend
-ax.legend(loc="upper right", ncols=2)
-plt.show()
-
-# %% [markdown]
-# The matrix is tiny, so there is next to no arithmetic. Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
-#
-# Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. Whether that pays for a function that you call a few times depends on three times, of the first call, of a later one and of an eager one: the exercise below does the sum. A function that you call in a long loop
-# should be compiled, and always called with the same shapes: a new shape is traced anew.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.eager.reveal("more than 5" if later_call["graph"] < later_call["eager"] / 5 else "5 or less")
-for way in ("graph", "xla"):
-    assert later_call[way] < later_call["eager"] / 5
-    assert first_call[way] > 10 * later_call[way]
-    np.testing.assert_allclose(matrices[way], matrices["eager"], rtol=1e-4, atol=1e-4)
-
-# %% [markdown]
-# ### Exercise: From which call on does compiling pay? (5 min)
-#
-# The first call of a graph takes `first_call` seconds, tracing included, and each later one `later_call`. Every eager call takes `eager_call`. Return the least number of calls
-# after which the graph has taken *less* time in total than eager, or `None` where it never has. The call that traces counts as a call.
-
-
-# %%
-def pays_from(first_call, later_call, eager_call):
-    return ...  # an integer, or None
-
-
-exercises.pays.check(pays_from)
-
-# %% [markdown]
-# ## 4. Memory, predicted
+# ## 3. Memory, predicted
 #
 # The size of a result follows from shapes alone. A Hessian over $n$ float32 weights takes $4 n^2$ bytes.
 
@@ -437,7 +417,7 @@ print("weights:", weight_count)
 print(f"Hessian: {4 * weight_count**2 / 2**30:.1f} GiB")
 
 # %% [markdown]
-# That is more memory than most machines have, and the network is small. `tapelab.derivatives` does this multiplication before it allocates, and refuses:
+# That is more memory than most machines have, and the network is small. `tapelab.derivatives` does this multiplication before it allocates, and refuses. Its message names what to use instead: `hvp`, whose result is as large as the weights, 1 MiB.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -445,17 +425,13 @@ try:
     message = "no error"
 except derivatives.MemoryLimitError as error:
     message = str(error)
-print(message.split(" bytes")[0].rsplit(" (", 1)[0])
-
-# %% [markdown]
-# The estimate is 1.7 times the matrix, because the rows of the largest block, those of the largest source, are copied when they are joined. The rest of the message names what to use instead: `hvp`, whose result is as large as the weights, 1 MiB.
+print(message)
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert weight_count == 784 * width + width * width + width * 10
 assert width != 256 or f"{4 * weight_count**2 / 2**30:.1f}" == "269.2"
 assert f"a matrix of shape ({weight_count}, {weight_count})" in message
-assert width != 256 or "would need about 470.1 GiB" in message
 assert "hvp" in message
 assert width != 256 or 1.0 <= 4 * weight_count / 2**20 < 1.05
 for part, by_tapes in zip(derivatives.hvp(loss, wrt=weights)(vector=vectors), hessian_vector_product(), strict=True):
@@ -482,7 +458,7 @@ size = {  # in bytes, float32
 exercises.fits.check(size)
 
 # %% [markdown]
-# The result is not all that is held. While it runs, a tape keeps what the backward pass will need, and of a chain of layers such as these that is the result of every layer. You can count them with weak references, as in section 4 of
+# The result is not all that is held. While it runs, a tape keeps what the backward pass will need: of a chain of layers such as these, the result of every layer. Count them with weak references, as in section 4 of
 # [09](09_multiple_tapes.ipynb): they do not keep a result alive, and tell whether something else does.
 
 # %%
@@ -520,7 +496,7 @@ held_plain = list(held)
 print("evaluations of a layer:", len(held_plain))
 
 # %% [markdown]
-# All 24 results are kept. The record grows with every layer, and with the batch; in a deep network it is often this record that fills the memory, not the weights or the gradient.
+# All 24 results are kept. In a deep network it is often this record that fills the memory, not the weights or the gradient.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -537,10 +513,10 @@ assert alive() == 12  # half the layers, half the record
 del tape_again
 
 # %% [markdown]
-# ## 5. Checkpointing: memory for work
+# ## 4. Checkpointing: memory for work
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward pass reaches a block, run the block forwards once more from
-# its checkpoint, with a record of its own, and then backwards through that record. `tf.recompute_grad(block)` wraps a function in this way. The method is called *checkpointing*, or rematerialisation.
+# its checkpoint, and then backwards through that record. `tf.recompute_grad(block)` wraps a function in this way. The method is called *checkpointing*, or rematerialisation.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 
@@ -555,13 +531,13 @@ def block(h, *block_weights):
     return h
 
 
-def checkpointed(blocks):
-    """Results kept after the forward pass, and the gradient; fills held."""
+def checkpointed(lengths):
+    """Results kept after the forward pass, and the gradient, for blocks of these lengths; fills held."""
     results.clear(), held.clear()
     with tf.GradientTape() as tape:
         tape.watch(chain)
         h = start
-        for part in np.split(np.arange(24), blocks):
+        for part in np.split(np.arange(24), np.cumsum(lengths)[:-1]):
             h = tf.recompute_grad(block)(h, *[chain[k] for k in part])
         value = tf.reduce_mean(h**2)
     del h
@@ -569,77 +545,212 @@ def checkpointed(blocks):
     return alive(), tape.gradient(value, chain)
 
 
-kept, by_checkpoints = checkpointed(6)
+kept, by_checkpoints = checkpointed([4] * 6)
 held_checkpointed = list(held)
 print("results kept:          ", kept)
 print("evaluations of a layer:", len(held_checkpointed))
 print("most alive at once:    ", max(held_checkpointed))
 
-# %% alt="Line plot. Number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The checkpointed line climbs slowly in steps to 7 during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth during the next 24." jupyter={"source_hidden": true} tags=["figure"]
+# %% [markdown]
+# Six checkpoints instead of 24 results, and 48 evaluations instead of 24: every layer runs twice. The gradient is the same, number by number. With $k$ blocks of $n / k$ layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks $k = \sqrt n$ is best, with $2\sqrt n$.
+#
+# Equal blocks are not the best. When the backward pass reaches the first block, the other checkpoints are gone, and their room is free. So let the first block be the longest, and each one after it shorter by one.
+#
+# **Predict.** Blocks of 7, 6, 5, 4 and 2 layers. How many results are alive at once, at most, and how many evaluations does it take?
+
+# %%
+exercises.unequal.guess([..., ...])  # two integers: the most results alive, evaluations of a layer
+
+# %%
+_, by_unequal_blocks = checkpointed([7, 6, 5, 4, 2])
+held_unequal = list(held)
+print("evaluations of a layer:", len(held_unequal))
+print("most alive at once:    ", max(held_unequal))
+
+# %% alt="Two line plots. Left, the number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth of one height, 8. Right, the least number of results against the number of layers, logarithmic: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what is alive
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
 left.step(np.arange(1, 49), held_checkpointed, where="mid", color=plots.BLUE)
+left.step(np.arange(1, 49), held_unequal, where="mid", color=plots.GREEN)
 left.axvline(24.5, color=plots.GREY, linestyle=":")
 left.text(25.5, 22.5, "plain tape", color=plots.RED)
-left.text(29, 11.5, "6 blocks of 4", color=plots.BLUE)
-left.set(title="Checkpoints hold 10 results at most, not 24", ylim=(0, 26))
+left.text(29, 10.5, "6 blocks of 4", color=plots.BLUE)
+left.text(37, 8.4, "7, 6, 5, 4, 2", color=plots.GREEN)
+left.set(title="Unequal blocks: every tooth has one height", ylim=(0, 26))
 left.set(xlabel="evaluation of a layer (the second run starts at 25)", ylabel="results alive")
 
-divisors = [blocks for blocks in range(1, 25) if 24 % blocks == 0]
-most = []
-for blocks in divisors:
-    checkpointed(blocks)
-    most.append(max(held))
-fine = np.linspace(1, 24, 200)
-right.plot(fine, fine + 24 / fine, color=plots.GREY, label="blocks + 24 / blocks")
-right.plot(divisors, most, "o", color=plots.BLUE, label="counted")
-right.axvline(np.sqrt(24), color=plots.GREY, linestyle=":")
-right.text(np.sqrt(24) + 0.4, 20, "√24", color=plots.GREY)
-right.set(title="The least is near the square root", xlabel="blocks", ylabel="most results alive at once", ylim=(0, 26))
-right.legend(loc="lower right")
+lengths = np.array([8, 16, 32, 64, 128, 256, 512, 1024])
+
+
+def least_for(fits):
+    """The least number s with fits(s, n), for each length n of a chain."""
+    return [next(s for s in range(1, 2000) if fits(s, n)) for n in lengths]
+
+
+schedules = {
+    "plain tape": (lengths, "--", plots.RED),
+    "equal blocks": (least_for(lambda s, n: any(k + -(-n // k) <= s for k in range(1, n + 1))), "-", plots.BLUE),
+    "unequal blocks": (least_for(lambda s, n: s * (s - 1) // 2 >= n), "-", plots.GREEN),
+    "binomial, r = 3": (least_for(lambda s, n: math.comb(s + 3, 3) >= n), "-.", plots.ORANGE),
+    "binomial, r = 4": (least_for(lambda s, n: math.comb(s + 4, 4) >= n), ":", "black"),
+}
+for name, (least, style, colour) in schedules.items():
+    right.loglog(lengths, least, style, color=colour, label=name)
+right.set(title="What a chain of n layers has to keep", xlabel="layers n", ylabel="results kept")
+right.set_xticks(lengths[::2], labels=lengths[::2])
+right.set_xticks([], minor=True)
+right.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# Six checkpoints instead of 24 results, and 48 evaluations instead of 24: every layer runs twice. The gradient is the same, number by number.
+# Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: so $M$ is about $\sqrt{2n}$, not $2\sqrt n$. A chain of 1024 layers needs 46 results instead of 64.
 #
-# In the left panel, the first half holds the checkpoints so far and at most two results of the running block: the one that a layer reads and the one that it writes, seven in all. The second half is a saw: each block's four
-# results come alive, and are gone when the backward pass has left the block.
+# Record one layer at a time, set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the one that is recorded for its backward step, the longest chain has
 #
-# With $k$ blocks of $n / k$ layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. This is least at $k = \sqrt n$, where it is $2\sqrt n$. A chain of 1024 layers needs 64 results instead of
-# 1024, for one more forward pass.
+# $$\binom{s + r}{s}$$
+#
+# layers. This is the **binomial law** of Griewank and Walther, and their *revolve* is the schedule that reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.checkpoints.reveal([kept, len(held_checkpointed)])
+exercises.unequal.reveal([max(held_unequal), len(held_unequal)])
 assert kept == 6
-assert len(held_checkpointed) == 48
+assert len(held_checkpointed) == len(held_unequal) == 48
 assert max(held_checkpointed) == 6 + 24 // 6 == 10
-assert max(held_checkpointed[:24]) == 5 + 2
-for plain, again in zip(by_plain_tape, by_checkpoints, strict=True):
+assert max(held_unequal) == 8
+for plain, again, unequal in zip(by_plain_tape, by_checkpoints, by_unequal_blocks, strict=True):
     np.testing.assert_allclose(again, plain, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(unequal, plain, rtol=1e-6, atol=1e-9)
     assert np.max(np.abs(plain)) > 1e-6
-assert most == [blocks + 24 // blocks for blocks in divisors]
-assert min(most) == most[divisors.index(4)] == most[divisors.index(6)]
-assert 32 + 1024 // 32 == 64 == 2 * np.sqrt(1024)
+for blocks in (2, 3, 4, 8, 12):
+    checkpointed([24 // blocks] * blocks)
+    assert max(held) == blocks + 24 // blocks
+assert [least[-1] for least, _, _ in schedules.values()] == [1024, 64, 46, 17, 11]
+
+
+@functools.cache
+def check_runs(layers, checkpoints):
+    """The least r for a chain: how often the layer that runs most often runs before it is recorded."""
+    if layers == 1 or checkpoints == 1:  # the start alone: the first layer runs once for each layer behind it
+        return layers - 1
+    cuts = range(1, layers)  # where the next checkpoint is set: what lies behind it is done first
+    return min(max(1 + check_runs(cut, checkpoints), check_runs(layers - cut, checkpoints - 1)) for cut in cuts)
+
+
+for checkpoints in range(1, 5):
+    for runs in range(1, 4):
+        longest = math.comb(checkpoints + runs, checkpoints)
+        assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
+
+# %% [markdown]
+# ## 5. Going further: eager, graph, XLA
+#
+# The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA, which fuses operations. The next one is tiny: 30 weights.
+#
+# **Predict.** By which factor is the graph faster than eager, once it is traced?
+
+# %%
+exercises.eager.guess(...)  # "less than 2", "2 to 5" or "more than 5" in place of the dots
+
+
+# %% tags=["nbval-ignore-output"]
+def small(w):
+    return tf.reduce_sum(tf.tanh(tf.reshape(w, (6, 5)) @ tf.ones((5, 4))) ** 2)
+
+
+def small_hessian(w):
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(w)
+        with tf.GradientTape() as inner:
+            inner.watch(w)
+            value = small(w)
+        g = inner.gradient(value, w)
+    # In a graph all rows at once; eagerly one after another, because all at once would trace a graph in each call.
+    return outer.jacobian(g, w, experimental_use_pfor=not tf.executing_eagerly())
+
+
+w = tf.random.normal((30,))
+small_hessian(w)  # whoever comes first pays for TensorFlow's own start
+tf.function(tf.square, jit_compile=True)(w)
+ways = {"eager": small_hessian, "graph": tf.function(small_hessian)}
+ways["xla"] = tf.function(small_hessian, jit_compile=True)
+first_call, matrices = {}, {}
+for way, run in ways.items():
+    begin = time.perf_counter()
+    matrices[way] = run(w)
+    first_call[way] = time.perf_counter() - begin
+
+later_call = medians({way: lambda run=run: run(w) for way, run in ways.items()})
+for way in ways:
+    print(f"{way:5}  first call {1e3 * first_call[way]:7.1f} ms, a later call {1e3 * later_call[way]:7.2f} ms")
+
+# %% alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: first and later calls
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+for shift, taken, colour, hatch, label in (
+    (-0.2, first_call, plots.GREY, "//", "first call"),
+    (0.2, later_call, plots.BLUE, None, "a later call"),
+):
+    heights = [1e3 * taken[way] for way in ways]
+    ax.bar(np.arange(3) + shift, heights, 0.4, color=colour, hatch=hatch, edgecolor="white", label=label)
+ax.set_yscale("log")
+ax.set_xticks(range(3), labels=["eager", "graph", "XLA"])
+ax.set(
+    title="Once compiled, a tiny Hessian takes less than\na fifth of the eager time",
+    xlabel="how it is run",
+    ylabel="time of a call (ms)",
+)
+ax.set_ylim(top=6e3 * max(first_call.values()))  # room for the legend
+ax.legend(loc="upper right", ncols=2)
+plt.show()
+
+# %% [markdown]
+# Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
+#
+# Compiling has its own price, paid once for each shape: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
+# should be compiled, and always called with the same shapes.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.eager.reveal("more than 5" if later_call["graph"] < later_call["eager"] / 5 else "5 or less")
+for way in ("graph", "xla"):
+    assert later_call[way] < later_call["eager"] / 5
+    assert first_call[way] > 10 * later_call[way]
+    np.testing.assert_allclose(matrices[way], matrices["eager"], rtol=1e-4, atol=1e-4)
+
+# %% [markdown]
+# ### Exercise: From which call on does compiling pay? (5 min)
+#
+# The first call of a graph takes `first_call` seconds, tracing included, and each later one `later_call`. Every eager call takes `eager_call`. Return the least number of calls
+# after which the graph has taken *less* time in total than eager, or `None` where it never has. The call that traces counts as a call.
+
+
+# %%
+def pays_from(first_call, later_call, eager_call):
+    return ...  # an integer, or None
+
+
+exercises.pays.check(pays_from)
 
 # %% [markdown]
 # ## 6. Going further: passes and memory together
 #
-# A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Passes are not all that a mode costs. Forward mode holds no record: of a chain of layers it keeps the last value and its tangents. Passes that run at once need a tangent each, or in reverse a cotangent each. For layers of one width $w$ in
-# float32 that makes, for one example,
+# A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Forward mode holds no record: of a chain of layers it keeps the last value and a tangent. For layers of one width $w$ in
+# float32, **one pass at a time** holds
 #
-# $$\text{forward: } 4w\,(1 + \text{inputs}), \qquad \text{reverse: } 4w\,(\text{layers} + \text{outputs})$$
+# $$\text{forward: } 4w \cdot 2, \qquad \text{reverse: } 4w\,(\text{layers} + 1)$$
 #
-# bytes, beside the Jacobian itself. In the figure, the solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units. Run the
+# bytes for one example, beside the Jacobian itself. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. The solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units. Run the
 # notebook to move the sliders.
 
 # %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
 modes.figure().show()
 
 # %% [markdown]
-# Between the lines reverse mode takes fewer passes, and its record makes it hold more. With one layer the record is as small as forward mode's one value, and the lines are one. With many inputs and few
-# outputs, as in training, forward mode loses on both counts.
+# Between the lines reverse mode takes fewer passes, and its record makes it hold more. With many inputs and few
+# outputs, as in training, forward mode loses on passes. On memory it loses only if its tangents travel together: one at a time it holds 2 KiB here, and reverse mode 25.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -659,7 +770,7 @@ assert modes.break_even(16, layers=1) == 16
 # %% [markdown]
 # ## 7. Check it independently
 #
-# Counts and times do not say whether the numbers are right. In float64 and NumPy, central differences of the gradient's closed form along one direction give the
+# In float64 and NumPy, central differences of the gradient's closed form along one direction give the
 # Hessian–vector product of section 1's network, for its last layer.
 
 # %% tags=["nbval-ignore-output"]
@@ -689,16 +800,15 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - Counted in the multiplications of matrix products, a gradient of dense layers costs less than three forward passes, and a Hessian–vector product less than three gradients, whatever the number of weights (section 1).
-# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show which costs more, but no clean exponent (section 2).
-# - At small sizes the time of an eager call is mostly Python's: compile what is called often, with the same shapes (section 3).
-# - Memory follows from shapes. The record grows with every layer; checkpoints bring it down to the order of $\sqrt n$ for one more forward pass (sections 4 and 5).
-#
+# - A gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients, whatever the number of weights. The principle holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
+# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show no clean exponent (section 2).
+# - Memory follows from shapes. The record grows with every layer; for one more forward pass, checkpoints bring it down to $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | timing the first call | tracing, many times a later call | call once, then time |
 # | timing one call | the machine's other work | medians of calls that take turns |
 # | an exponent read off four timings | another one on the next run | count; time only to compare |
+# | slices of a long vector in a loop | a gradient far slower than the function | slice once, or `tf.gather` |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
@@ -706,6 +816,7 @@ assert error < 1e-3
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
+# - S. Linnainmaa (1976), ["Taylor expansion of the accumulated rounding error"](https://doi.org/10.1007/BF01931367): reverse accumulation, from his thesis of 1970. B. Speelpenning (1980) first built a compiler for it.
 # - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: what each mode costs, sparsity, checkpointing.
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).

@@ -23,14 +23,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 1 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-noise = 0.003  # standard deviation of one measurement, with a careful instrument
-coarse = 10  # how many times as much noise the coarse instrument has
-refits = 1000  # simulated measurements in sections 4 to 6
+noise = 0.003  # standard deviation of one measurement, with a careful instrument: between 0.0028 and 0.0032
+coarse = 10  # how many times as much noise the coarse instrument has: between 9 and 11
+refits = 1000  # simulated measurements in sections 4 to 6: between 900 and 1200
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -368,7 +368,7 @@ assert abs(np.sqrt(squares[-1] / 100) / variance**0.5 - np.sqrt(0.96)) < 1e-9
 #
 # Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are the classic mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
 #
-# In your own code, `optimize.levenberg_marquardt` has the loop, with more care for the details. It changes variables in place, and its report has both, `covariance` and `standard_errors`:
+# In your own code, `optimize.levenberg_marquardt` hands such Jacobians to SciPy's `least_squares`, whose steps take more care of the details. It changes variables in place, and its report has both, `covariance` and `standard_errors`:
 
 # %% tags=["nbval-ignore-output"]
 w = tf.Variable(start)

@@ -22,13 +22,13 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 21 to read, 5 more to go further, 19 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 21 to read, 5 more to go further, 19 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 4000  # of each training
-curves = 10  # data sets in section 4
+curves = 10  # data sets in section 4: between 8 and 14
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up

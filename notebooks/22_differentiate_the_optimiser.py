@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_differentiate_the_optimiser.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 21 to read, 23 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 21 to read, 23 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_learn_the_start.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 16 to read, 2 more to go further, 13 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 16 to read, 2 more to go further, 13 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters

@@ -23,13 +23,13 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 28 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 120  # of the cart and the pole, 25 ms each
-simulations = 3  # for the search without gradients, as a multiple of what the gradient takes
+simulations = 3  # for the search without gradients, as a multiple of what the gradient takes: between 2 and 4
 chaos_steps = 4000  # of the double pendulum, 5 ms each
 
 # %% jupyter={"source_hidden": true} tags=["setup"]

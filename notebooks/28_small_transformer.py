@@ -22,12 +22,12 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_small_transformer.ipynb)
 #
-# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [16 What derivatives cost](16_what_derivatives_cost.ipynb) · **Minutes:** 23 to read, 5 more to go further, 24 for the exercises
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [16 What derivatives cost](16_what_derivatives_cost.ipynb) · **Minutes:** 23 to read, 5 more to go further, 24 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 300  # of each training from a random start; a multiple of 50
+steps = 300  # of each training from a random start; a multiple of 50: between 250 and 350
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up

@@ -23,12 +23,12 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb)
 #
-# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 16 to read, 11 more to go further, 121 for the exercises
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 15 to read, 11 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 60  # of training, in the figure of case 4
+steps = 60  # of training, in the figure of case 4, between 60 and 200
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -66,24 +66,25 @@ for name, program in programs.items():
     print(f"{name:8} value {value:6.4f}   gradient", None if found is None else found.numpy())
 
 # %% [markdown]
-# Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; the loss ought to be 0, and the gradient as well.
+# Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; loss and gradient ought to be 0.
 #
-# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs, and does not train what it should. The other two are silent as they stand. On this page a repair
+# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs, and trains badly. On this page a repair
 # is right when value **and** gradient agree with the mathematics, on inputs that you have not seen.
 #
 # **You will be able to**
 #
 # - find the line at which a gradient loses its path, and decide what is to be differentiated (section 1),
 # - tell a NaN's birthplace from where it shows, and keep it from being born (section 2),
-# - tell what is flat for every input, and find a number that is wrong and looks fine (section 3),
+# - tell a path that is flat for every input from a right zero, and find a number that is wrong and looks fine (section 3),
 # - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5, where you go further).
 #
 # ## How a case goes
 #
-# As in [first aid](29_first_aid.ipynb): each case shows a program and what it gives; links lead to the public threads after which it was made; the program is ours. Your cell holds the program once more. Name the **cause**, one of three, and **edit** the function until it is right. The cause is
-# judged first. Stuck: `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Here every program needs a repair.
+# As in [first aid](29_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
 #
-# You know the tools. The symptom decides which comes first:
+# Do not try all seventeen in one sitting. Four are about right: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
+#
+# The symptom decides which tool comes first:
 #
 # | The gradient is | ask first | with |
 # |---|---|---|
@@ -285,7 +286,7 @@ plt.show()
 exercises.silenced.reveal(float(trained.numpy()[1]))
 assert trained.numpy()[1] == np.float32(0.4)
 np.testing.assert_allclose(silent_losses[-1], 0.4**2 / 3, rtol=1e-3)
-assert right_losses[-1] < 1e-3 * silent_losses[-1] or steps < 60
+assert right_losses[-1] < 1e-3 * silent_losses[-1]
 np.testing.assert_allclose(value_and_gradient(repaired_error, predicted, target)[1][1], 2 * 0.4 / 3, rtol=1e-5)
 
 # %% [markdown]
@@ -965,7 +966,7 @@ for check_name in ("equation", "angle", "sinc", "half_rms", "normalised_rows"):
 # %% [markdown]
 # ## 6. Check it independently
 #
-# A repair is right when it agrees with something that knows nothing of its gradient: central differences of *values*, in float64, at inputs drawn at random. The next cell holds the model repairs against them. In cases 8, 10, 11 and 15 a closed form
+# Central differences of *values*, in float64, at inputs drawn at random: the next cell holds the model repairs against them. In cases 8, 10, 11 and 15 a closed form
 # is the judge, and in case 17 differences of the first gradient, which is right in the broken program as well.
 
 # %% tags=["nbval-ignore-output"]
@@ -1102,20 +1103,17 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # %% [markdown]
 # ## Recap
 #
-# - In these two cases a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - The NaN of these cases are born where 0 meets ∞, or from 0/0 and ∞ − ∞ (cases 6 and 7), often on the way back and under a value that is fine. (A logarithm or a root of a negative number is another birthplace.) Mend them where they arise, and not where they show (section 2).
-# - A zero is wrong when something in the path is flat for every input of that kind; a wrong number is found by comparing two things that must agree: batches, a known answer (section 3).
+# - Here a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
+# - A NaN is born where 0 meets ∞, or from 0/0 and ∞ − ∞, often on the way back and under a value that is fine. Mend it where it arises, not where it shows (section 2).
+# - A zero may be the derivative of the program and still not the one that you want: then the *program* is wrong, as with a clip or a ReLU differentiated twice. A wrong number is found by comparing two things that must agree (section 3).
 # - A repair is judged by what it costs, on inputs of every size and dtype, and by the derivatives that come after the first (sections 4 and 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | zeros in place of `None` | training that stands still | a path: what moves with the input? |
 # | `nan_to_num` on a gradient | a loss that stops short | keep the infinity from arising |
 # | −10⁹ for a mask | padding that is attended to | multiply by the mask as well |
 # | a clip in the loss | a parameter that is stuck | clip the variable after the step |
-# | an ε that is not small | small quantities are wrong | choose before the operation |
 # | a mean of means | sparse batches weigh more | add up sums, divide once |
-# | eager execution as a cure | right and slow | tensors for what changes |
 # | a guard with a constant | the second derivative is 0 | a branch with the right derivatives |
 #
 # **Further reading**

@@ -28,8 +28,8 @@ extensions = [
 ]
 exclude_patterns = ["copies"]
 suppress_warnings = ["myst.xref_missing"]  # an anchor that a page sets in HTML; a test looks at every link
-html_baseurl = SETTINGS["address"]
-ogp_image = f"{html_baseurl}_static/card.png"
+ogp_site_url = SETTINGS["address"]
+ogp_image = f"{ogp_site_url}_static/card.png"
 ogp_image_alt = "A program's lines with values going down and gradients coming up"
 ogp_social_cards = {"enable": False}
 redirects = SETTINGS["moved"]

@@ -3,7 +3,6 @@
 from tapelab.derivatives import (
     batch_jacobian,
     clipped_gradient,
-    jacobian,
     per_example_gradients,
     per_example_norms,
     value_and_gradient,
@@ -115,20 +114,6 @@ def test_one_example_and_none():
     assert batch_jacobian(independent, compile="graph")(X[:0]).shape == (0, 6, 5)
 
 
-def test_what_is_proved_is_not_compared():
-    f = batch_jacobian(lambda x: tf.tanh(x @ W), compile="graph")
-    assert not [note for note in f.plan(X).notes if "compared at every call" in note]
-    np.testing.assert_allclose(tf.function(lambda x: f(x))(tf.constant(X)), f(X), rtol=1e-12)  # no values are needed
-    unknown = batch_jacobian(lambda x: tf.linalg.cross(x, x**2), compile="graph")
-    (note,) = [note for note in unknown.plan(X[:, :3]).notes if "compared at every call" in note]
-    assert "because of Cross at" in note
-
-
-def test_a_function_of_the_batch_size_is_not_taken_for_a_coupled_one():
-    blocks = batch_jacobian(lambda x: x**2 / tf.cast(tf.shape(x)[0], x.dtype))(X)
-    np.testing.assert_allclose(blocks, np.eye(5) * 2 * X[:, None] / 7, atol=1e-12)
-
-
 def test_an_argument_with_a_batch_axis_goes_with_its_example():
     weights = GENERATOR.standard_normal((7, 5))
     blocks = batch_jacobian(lambda x, w: (x * w) ** 2)(X, weights)
@@ -175,43 +160,6 @@ def no_loop_over_examples(monkeypatch):
     from tensorflow.python.ops.parallel_for import pfor
 
     monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
-@pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
-def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
-    images, kernel = GENERATOR.standard_normal((3, 9, 8, 2)), GENERATOR.standard_normal((3, 2, 2, 4))
-
-    def loss(kernel, images):
-        return tf.reduce_sum(tf.sin(tf.nn.conv2d(images, kernel, strides, padding, dilations=dilations)))
-
-    transform = per_example_gradients(loss)
-    found = transform(kernel, images)
-    assert transform.plan(kernel, images).way == "reverse mode, examples, vectorised"
-    for image, gradient in zip(images, found, strict=True):
-        wanted = numerical_jacobian(lambda k, image=image: loss(tf.constant(k), image[np.newaxis]), kernel)
-        np.testing.assert_allclose(gradient, wanted, atol=1e-7)
-
-
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("compile", ["graph", "xla"])
-def test_filters_that_work_in_groups(no_loop_over_examples, compile):
-    """TensorFlow's converter gives wrong rows here, and many CPUs have no kernel for the gradient."""
-    images, kernel = GENERATOR.standard_normal((2, 4, 5, 4)), GENERATOR.standard_normal((3, 2, 2, 6))
-
-    def convolved(kernel, images):
-        return tf.nn.conv2d(images, kernel, [1, 2], "SAME", dilations=1)
-
-    wanted = [
-        numerical_jacobian(lambda k, i=i: convolved(tf.constant(k), images[i : i + 1])[0], kernel) for i in (0, 1)
-    ]
-    rows = jacobian(convolved, mode="reverse", compile=compile)
-    np.testing.assert_allclose(rows(kernel, images), wanted, atol=1e-8)
-    assert "vectorised" in rows.plan(kernel, images).way
-    each = per_example_gradients(lambda k, x: tf.reduce_sum(convolved(k, x)), compile=compile)
-    np.testing.assert_allclose(each(kernel, images), np.sum(wanted, axis=(1, 2, 3)), atol=1e-8)
-    assert "vectorised" in each.plan(kernel, images).way
 
 
 def test_per_example_gradients_of_an_argument():
@@ -354,17 +302,6 @@ NOISY = {
     "one number": lambda x, training: x * tf.random.uniform([]),
     "in a function": tf.function(lambda x, training: tf.nn.dropout(x, 0.5)),
 }
-
-
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("name", NOISY)
-def test_random_numbers_of_each_example_are_accepted(name):
-    """What is drawn cannot be compared; that the examples stay apart is proved."""
-    held = per_example_gradients(
-        lambda x: tf.reduce_mean(tf.tanh(NOISY[name](x, training=True) @ V)), wrt=V, compile="graph"
-    )
-    assert np.isfinite(held(EXAMPLES)).all()
-    assert held.plan(EXAMPLES).way == "reverse mode, examples, loop"
 
 
 @pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])

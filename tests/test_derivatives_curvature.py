@@ -2,7 +2,6 @@
 
 from tapelab.derivatives import (
     CurvatureOperator,
-    FallbackWarning,
     NotFiniteError,
     fvp,
     ggnvp,
@@ -180,18 +179,6 @@ def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
         hvp(loss)(X, vector=X)
 
 
-@pytest.mark.dear
-def test_a_model_that_no_graph_holds():
-    def branching(x):
-        return model(x) if x.numpy()[0, 0] > -9 else x
-
-    with pytest.warns(FallbackWarning, match="cannot be traced"):
-        found = ggnvp(branching, cross_entropy, wrt=W, packed=True)(X, LABELS, vector=V)
-    np.testing.assert_allclose(found, built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
-    with pytest.raises(ValueError, match=r"reads wrt\['a'\]"):
-        ggnvp(branching, lambda y, z: squared_error(y, z + W["a"][0, 0]), wrt=W, packed=True)(X, VALUES, vector=V)
-
-
 def dataset(y, size):
     return tf.data.Dataset.from_tensor_slices((X, y)).batch(size)
 
@@ -356,7 +343,7 @@ def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, mon
             if self.total == 30 and self.count == 5:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("tapelab.derivatives.curvature.operator.progress_bar", Bar)
+    monkeypatch.setattr("tapelab.derivatives.curvature.progress_bar", Bar)
     A.trace(9)
     A.diagonal(exact=True)
     A.spectrum(4, 2)

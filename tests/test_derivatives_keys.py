@@ -4,7 +4,6 @@ import dataclasses
 import decimal
 import enum
 import itertools
-import threading
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 from tapelab.derivatives import (
@@ -13,7 +12,6 @@ from tapelab.derivatives import (
     jacobian,
     jvp,
     laplacian,
-    per_example_gradients,
     value_and_gradient,
     vjp,
 )
@@ -22,7 +20,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
-from transformations import EVERY, KERNEL, NORMS, OPERATORS, TRANSFORMATIONS, X, total
+from transformations import EVERY, TRANSFORMATIONS, X
 
 KERAS = tf.keras
 LAYERS = KERAS.layers
@@ -243,21 +241,6 @@ def test_values_that_are_alike_share_a_program(make):
     assert not seen
 
 
-def test_a_value_that_was_changed_is_another_one():
-    held, value = value_and_gradient(lambda x, static: x * static.k), Hashed(2.0)
-    assert float(held(ONE, value)[1]) == 2.0
-    value.k = 5.0
-    assert float(held(ONE, value)[1]) == 5.0
-    kinds = Labelled([ONE])
-    held = value_and_gradient(lambda x, items: x * items[0] * items.scale)
-    assert float(held(ONE, kinds)[1]) == 1.0
-    try:
-        Labelled.scale = 4.0
-        assert float(held(ONE, kinds)[1]) == 4.0
-    finally:
-        Labelled.scale = 1.0
-
-
 class Slots(list):
     __slots__ = ("scale",)
 
@@ -272,23 +255,6 @@ def in_a_circle():
     found = Named("a", None)
     object.__setattr__(found, "k", found)
     return found
-
-
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        (Slots([ONE]), ["Slots", "list with __slots__", "plain"]),
-        (with_a_tensor(), ["Labelled", "'weight'", "EagerTensor", "argument of its own"]),
-        (in_a_circle(), ["Named", "hashable", "all that it holds"]),
-        (Named("a", bytearray(b"a")), ["Named", "hashable", "all that it holds"]),
-        (Hashed([1]), ["Hashed", "hashable"]),
-    ],
-)
-def test_what_cannot_be_told_apart_is_refused(argument, words):
-    with pytest.raises(TypeError) as raised:
-        value_and_gradient(lambda x, data: x)(ONE, argument)
-    for word in words:
-        assert word in str(raised.value)
 
 
 def test_lists_that_modules_track_come_as_plain_ones():
@@ -390,56 +356,6 @@ def dropout_rows():
     return jacobian(lambda x: dropout(x))
 
 
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("first", [False, True, None])
-def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
-    layer = Within(None, dropout_rows())
-    x = tf.ones(64)
-    layer(x, training=first)
-    for training, wanted in [(True, {0.0, 2.0}), (False, {1.0}), (None, {1.0})]:
-        assert set(np.diag(layer(x, training=training))) == wanted
-
-
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("first", [False, True])
-def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
-    def made(hold):
-        norm = LAYERS.BatchNormalization()
-        norm.build(X.shape)
-        f = lambda x: tf.reduce_sum(norm(x) ** 2)  # noqa: E731
-        value = value_and_gradient(f, compile="graph")
-        return Within(f, (lambda x: value(x)[0]) if hold else None), norm
-
-    (held, ours), (plain, theirs) = made(True), made(False)
-    for training in (first, not first, first):
-        np.testing.assert_allclose(held(X, training=training), plain(X, training=training), rtol=1e-4)
-        np.testing.assert_allclose(ours.moving_mean, theirs.moving_mean, rtol=1e-5)  # once for each call in training
-
-
-@pytest.mark.thorough
-def test_a_model_is_trained_and_predicts_in_its_own_context():
-    class Model(KERAS.Model):
-        def __init__(self):
-            super().__init__()
-            self.dropout, self.dense = LAYERS.Dropout(0.5, seed=1), LAYERS.Dense(1)
-            self.dense.build((None, 8))
-            self.held = value_and_gradient(lambda x: tf.reduce_sum(self.dense(self.dropout(x))))
-
-        def call(self, x, training=None):
-            return self.held(tf.ensure_shape(x, (4, 8)))[1]
-
-    def dropped(y, gradient):
-        return tf.reduce_mean(tf.cast(tf.equal(gradient, 0.0), tf.float32)) + 0 * tf.reduce_sum(gradient)
-
-    model, x = Model(), np.ones((4, 8), np.float32)
-    model.compile(loss=dropped, optimizer=KERAS.optimizers.SGD(0.0))
-    wanted = np.tile(model.dense.kernel.numpy().T, (4, 1))
-    np.testing.assert_allclose(model(x), wanted)
-    losses = model.fit(x, x, batch_size=4, verbose=0, epochs=4).history["loss"]
-    assert max(losses) > 0.1, "nothing was dropped in training"
-    np.testing.assert_allclose(model.predict(x, batch_size=4, verbose=0), wanted)
-
-
 def setting(name, value):
     """A context manager that sets something in `keras.config`, and sets it back."""
     config = KERAS.config
@@ -504,106 +420,11 @@ CONTEXTS = {
 }
 
 
-@pytest.mark.thorough(keep=7, dear=3)
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("name", CONTEXTS)
-def test_a_held_transform_sees_the_context_of_its_call(name, inside):
-    f, x, enter = CONTEXTS[name]
-    held = value_and_gradient(f, compile="graph")
-    values = []
-    for context in (enter(), Setting(tuple, tuple), enter()) if inside else (Setting(tuple, tuple), enter()):
-        with context:
-            values.append(float(held(x)[0]))
-            np.testing.assert_allclose(values[-1], f(x), rtol=1e-6)
-    assert len(set(values)) == 2, "the context makes no difference: nothing is tested"
-
-
-def test_another_thread_is_another_context():
-    """A layer's training flag is that of the thread which calls it."""
-    held, found = dropout_rows(), []
-    x = tf.ones(64)
-
-    class Layer(LAYERS.Layer):
-        def call(self, x, training=None):
-            rows = held(x)
-            thread = threading.Thread(target=lambda: found.append(set(np.diag(held(x)))))
-            thread.start()
-            thread.join()
-            return rows
-
-    assert set(np.diag(Layer()(x, training=True))) == {0.0, 2.0}
-    assert found == [{1.0}]
-
-
-def test_what_was_compiled_in_one_context_is_kept_in_another():
-    traces = []
-    layer = Within(None, value_and_gradient(lambda x: traces.append(x) or tf.reduce_sum(x**2), compile="graph"))
-    for training in (True, False):
-        layer(X, training=training)
-    traces.clear()
-    for training in (True, False, True):
-        layer(X, training=training)
-    assert not traces
-
-
-def test_a_training_flag_that_is_a_tensor_is_refused():
-    held = value_and_gradient(lambda x: tf.reduce_sum(x**2))
-
-    class Layer(LAYERS.Layer):
-        def call(self, x, training=None):
-            return held(x)[0]
-
-    with pytest.raises(TypeError, match=r"training= a EagerTensor(.|\n)*Python value"):
-        Layer()(X, training=tf.constant(True))
-
-
 def replaced_variable():
     dense = LAYERS.Dense(1, use_bias=False)
     dense.build((None, 2))
     dense.kernel.assign([[2.0], [3.0]])
     return dense, KERAS.StatelessScope(state_mapping=[(dense.kernel, tf.ones((2, 1)))])
-
-
-@pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("inside", [False, True])
-def test_in_a_stateless_scope_variables_have_its_values(inside):
-    dense, scope = replaced_variable()
-    held = value_and_gradient(lambda x: tf.reduce_sum(dense(x)))
-    if not inside:
-        assert float(held(X)[0]) == 55.0
-    with scope:
-        assert float(held(X)[0]) == 22.0
-        assert held(X)[1].numpy().tolist() == [[1.0, 1.0]] * 3
-    with KERAS.StatelessScope(state_mapping=[(dense.kernel, 2 * tf.ones((2, 1)))]):
-        assert float(held(X)[0]) == 44.0
-    assert float(held(X)[0]) == 55.0
-
-
-@pytest.mark.thorough
-def test_a_stateless_call_has_its_own_variables():
-    dense, _ = replaced_variable()
-    held = value_and_gradient(lambda x: tf.reduce_sum(dense(x)))
-    layer = Within(None, lambda x: held(x)[0])
-    layer.dense = dense
-    layer.build(X.shape)
-    assert float(layer(X)) == 55.0
-    for factor in (1.0, 2.0):
-        assert float(layer.stateless_call([factor * tf.ones((2, 1))], [], X)[0]) == 22.0 * factor
-    compiled = tf.function(lambda kernel: layer.stateless_call([kernel], [], X)[0])
-    for factor in (1.0, 2.0):
-        assert float(compiled(factor * tf.ones((2, 1)))) == 22.0 * factor
-
-
-@pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
-def test_a_change_in_a_stateless_scope_is_refused(options):
-    norm = LAYERS.BatchNormalization()
-    norm.build(X.shape)
-    held = value_and_gradient(lambda x: tf.reduce_sum(norm(x, training=True) ** 2), **options)
-    with KERAS.StatelessScope() as scope, pytest.raises(RuntimeError, match=r"StatelessScope(.|\n)*training=False"):
-        held(X)
-    assert scope.get_current_value(norm.moving_mean) is None
-    assert np.isfinite(held(X)[0])
 
 
 @pytest.mark.thorough
@@ -639,32 +460,6 @@ def test_a_mask_of_keras_is_refused():
     wanted = tf.reduce_sum(recurrent(rows))
     mask = tf.constant([[True, True, False]])
     np.testing.assert_allclose(held(tf.identity(rows), mask)[0], wanted, rtol=1e-5)
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize(
-    ("draw", "seed"),
-    [
-        (lambda: KERAS.random.normal(()), KERAS.utils.set_random_seed),
-        (lambda: tf.random.normal(()), tf.random.set_seed),
-        (
-            lambda: tf.random.get_global_generator().normal(()),
-            lambda seed: tf.random.set_global_generator(tf.random.Generator.from_seed(seed)),
-        ),
-    ],
-    ids=["keras", "tensorflow", "generator"],
-)
-def test_random_numbers_are_those_of_the_seed(draw, seed):
-    held = value_and_gradient(lambda x: x * draw(), compile="graph")
-
-    def numbers(number):
-        seed(number)
-        return [float(held(ONE)[1]) for _ in range(3)]
-
-    numbers(1)  # what draws is made now
-    first, second, again = numbers(3), numbers(4), numbers(3)
-    assert first == again
-    assert len({*first, *second}) == 6
 
 
 # Updates.
@@ -726,52 +521,6 @@ IN_A_CALL = [
 @pytest.mark.thorough(keep=6, dear=3)
 def test_an_update_happens_once_in_a_call(name, update, compile):
     assert updates(name, update, compile=compile) == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("name", [*OPERATORS, *NORMS])
-@pytest.mark.thorough(keep=4, dear=2)
-def test_an_update_happens_once_where_rules_compute_the_derivative(name, update):
-    assert updates(name, update) == [1.0, 1.0]
-
-
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("name", [name for name in TRANSFORMATIONS if name not in ("ggn", "fisher")])
-@pytest.mark.thorough(keep=4)
-def test_an_update_happens_once_in_a_function_that_cannot_be_traced(name, update):
-    assert updates(name, update, untraceable=True) == [1.0, 1.0]
-
-
-@pytest.mark.dear(keep=1)
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("name", ["per_example_norms", "clipped_gradient"])
-def test_one_by_one_each_example_is_an_update(name):
-    assert updates(name, beside, compile="eager") == [3.0, 3.0]
-    COUNT.assign(0.0)
-    per_example_gradients(lambda x: beside(total(x)), wrt=KERNEL)(X)
-    assert float(COUNT) == 3.0
-
-
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-def test_what_a_way_that_fails_has_updated_is_given_back():
-    calls = []
-
-    def fails_at_first(x):
-        calls.append(x)
-        if len(calls) == 1:
-            raise ValueError("the first way fails")
-        return tf.reduce_sum(x**2)
-
-    def f(x):
-        count = COUNT.assign_add(1.0)
-        return tf.ensure_shape(tf.py_function(fails_at_first, [x + 0.0 * count], tf.float32), [])
-
-    COUNT.assign(0.0)
-    value, _ = value_and_gradient(f)(X)
-    np.testing.assert_allclose(value, tf.reduce_sum(X**2))
-    assert len(calls) == 2
-    assert float(COUNT) == 1.0
 
 
 @pytest.mark.thorough

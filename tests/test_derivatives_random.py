@@ -95,10 +95,23 @@ class Reference:
 
     def matrix(self):
         """The Jacobian of the program, (rows, n, rows, n), row by row."""
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=True) as tape:  # which row by row asks for
             tape.watch(self.x)
             y = self.run(self.x)
         return tape.jacobian(y, self.x, experimental_use_pfor=False)
+
+    def examples(self):
+        """Gradients by a factor of the columns, (rows, n): of each row alone."""
+        rows, w = [], tf.ones(N, self.x.dtype)
+        for row in self.x:
+            with tf.GradientTape() as tape:
+                tape.watch(w)
+                y = self.scaled(w, row[tf.newaxis])
+            rows.append(tape.gradient(y, w))
+        return w, tf.stack(rows)
+
+    def scaled(self, w, x):
+        return self.f(w * x)
 
 
 # Each derivative of a program, and what the plain tapes give for it.
@@ -107,7 +120,10 @@ CHECKS = {
     "jvp": lambda r: (derivatives.jvp(r.f)(r.x, tangents=r.v)[1], r.slope),
     "hvp": lambda r: (derivatives.hvp(r.f)(r.x, vector=r.v), tf.tensordot(r.hessian, r.v, 2)),
     "hessian": lambda r: (derivatives.hessian(r.f)(r.x), r.hessian),
-    "per_example_gradients": lambda r: (derivatives.per_example_gradients(r.f, argnums=0)(r.x), r.gradient),
+    "per_example_gradients": lambda r: (
+        derivatives.per_example_gradients(r.scaled)(r.examples()[0], r.x),
+        r.examples()[1],
+    ),
     "forward": lambda r: (derivatives.jacobian(r.run, mode="forward")(r.x), r.matrix()),
     "reverse": lambda r: (derivatives.jacobian(r.run, mode="reverse")(r.x), r.matrix()),
     "batch_jacobian": lambda r: (derivatives.batch_jacobian(r.run)(r.x), tf.einsum("bibj->bij", r.matrix())),

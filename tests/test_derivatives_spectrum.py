@@ -1,8 +1,9 @@
 """Lanczos's method and spectral densities, on matrices whose eigenvalues are known."""
 
+from tapelab.derivatives.curvature import Run, Spectrum, lanczos
+
 import numpy as np
 import pytest
-from tapelab.derivatives.curvature.spectrum import Run, Spectrum, lanczos
 
 RNG = np.random.default_rng(0)
 

@@ -4,12 +4,11 @@ import contextlib
 import logging
 import sys
 import traceback
-import warnings
 from functools import partial
 from pathlib import Path
 
 import tapelab
-from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, value_and_gradient
+from tapelab.derivatives import batch_jacobian, hessian, hvp, jacobian, value_and_gradient
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -65,16 +64,16 @@ def log():
 def test_a_tf_function_does_not_convert_the_library(make, log, monkeypatch):
     transform = make(smooth)
     recipe = type(transform._recipe)
-    unconverted = recipe.plan
+    unconverted = recipe.compute
 
-    def plan(self, problem):
+    def compute(self, call):
         context = tf.__internal__.autograph.control_status_ctx()
         assert context.status.name == "DISABLED"
         generated = {frame.name for frame in traceback.extract_stack() if "autograph_generated" in frame.filename}
-        assert generated <= {"tf__step"}
-        return unconverted(self, problem)
+        assert generated <= {"tf__step", "tf__wrapper"}
+        return unconverted(self, call)
 
-    monkeypatch.setattr(recipe, "plan", plan)
+    monkeypatch.setattr(recipe, "compute", compute)
 
     @tf.function
     def step(x):
@@ -168,25 +167,6 @@ def point(name):
     return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("name", CHUNKED)
-@pytest.mark.parametrize("first", ["without a tape", "under a tape"])
-def test_a_loop_under_xla_goes_another_way_where_a_tape_is_open(name, first, chunked):
-    make, f = CHUNKED[name]
-    transform = chunked[name] if first == "without a tape" else make(f, chunk_size=2)
-    x = point(name)
-    wanted = numerical_jacobian(lambda x: np.sum(transform(tf.constant(x))), x.numpy())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        with open_tapes(1, x) as tape:
-            total = tf.reduce_sum(transform(x))
-            plan = transform.plan(x)
-    np.testing.assert_allclose(tape.gradient(total, x), wanted, atol=1e-8)
-    assert plan.compiled == "graph"
-    assert "compiled by XLA: it has a loop, and what a loop leaves for an open tape cannot leave XLA" in str(plan)
-    assert transform.plan(x).compiled == "xla"  # as ever, without the tape
-
-
 def test_a_tape_that_watches_what_the_function_reads_counts():
     weights = tf.Variable(W)
     rows = hessian(lambda x: tf.reduce_sum(tf.tanh(tf.linalg.matvec(weights, x)) ** 3), chunk_size=2)
@@ -214,27 +194,3 @@ def test_without_a_loop_one_program_serves_with_and_without_tapes():
         fresh(X, vector=X)
     fresh(X, vector=X)
     assert len(fresh._entries) == 1
-
-
-def test_xla_that_was_asked_for_is_refused_with_the_reason():
-    with (
-        open_tapes(1, X),
-        pytest.raises(RuntimeError, match=r'compile="xla": it has a loop.*cannot leave XLA.*compile="auto"'),
-    ):
-        hessian(smooth, chunk_size=2, compile="xla")(X)
-
-
-@pytest.mark.thorough
-def test_a_loop_within_nested_tapes():
-    """TensorFlow has no second derivative of the loop that `tf.map_fn` makes of a Jacobian's rows."""
-    rows = jacobian(looping, mode="reverse")
-    rows(X)  # in a graph, which is no way for the tapes below
-    with open_tapes(2, X) as tape:
-        with pytest.warns(FallbackWarning, match="it has a loop, which TensorFlow cannot differentiate as often"):
-            total = tf.reduce_sum(rows(X))
-        plan = rows.plan(X)
-    t = np.tanh(X)
-    slope = 1 - t**2
-    np.testing.assert_allclose(tape.gradient(total, X), 2 * slope * (slope - 2 * t**2), atol=1e-12)
-    assert plan.compiled == "eager"
-    assert rows.plan(X).compiled == "graph"

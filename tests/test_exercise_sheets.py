@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tapelab.collection import catalogue
 from tapelab.exercises import Function, Repair, Value, exercise, prediction, sheets
+from tapelab.exercises.checks import without_a_tape
 from tapelab.exercises.feedback import NOT_ATTEMPTED, RIGHT
 
 import nbformat
@@ -260,7 +261,7 @@ def mutants_of_function(one, function):
     for name, change in CHANGES.items():
         yield name, lambda *given, change=change: on_tensors(change, function(*given))
     if checker.upstream is not None:
-        if checker.observe is PLAIN_CALL:
+        if checker.observe in (PLAIN_CALL, without_a_tape):
 
             def without(*given):
                 ones = tf.nest.map_structure(tf.ones_like, given[checker.upstream])

@@ -23,6 +23,7 @@ from tapelab.exercises import (
     progress,
     sheets,
 )
+from tapelab.exercises.checks import without_a_tape
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
 from tapelab.process import session
 
@@ -234,9 +235,58 @@ def test_an_error_after_right_answers_comes_with_the_input():
     )
     result = shapes.judge(lambda x, axes: tf.reduce_sum(x, axis=[0, 1]))
     assert (result.verdict, result.code) == (ERROR, "raised:InvalidArgumentError")
-    assert "Before that it was right. It raised when tried on [1., 1., 1., 1., 1.] and [0]." in result.text
+    assert "Before that it was right. It raised on [1., 1., 1., 1., 1.] and [0]." in result.text
     never_right = shapes.judge(lambda x, axes: tf.reduce_sum(x, axis=7))
     assert "Before" not in never_right.text
+
+
+def test_a_large_input_is_not_described_and_a_lone_number_is_told_beside_the_right_one():
+    total = Function(reference=tf.reduce_sum, inputs=lambda random, dtype: [(tf.ones((7, 6), dtype),)])
+    assert total.judge(lambda x: tf.reduce_sum(x) + 1.5).text == "You have 43.5, not 42."
+    shown_first = Function(
+        reference=tf.reduce_sum, inputs=lambda random, dtype: [(tf.ones(size, dtype),) for size in (3, 42)]
+    )
+    text = shown_first.judge(lambda x: tf.constant(3.0, x.dtype)).text
+    assert text == "Right on the example, and not on an input that the text does not show. You have 3, not 42."
+    assert Value(42.0).judge(43.5).text == "You have 43.5."
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda x: forwards(x),
+        lambda x: backwards(x),
+        tf.function(lambda x: backwards(x)),
+        pytest.param(lambda x: backwards(x) + 1.0, id="wrong, and by a tape"),
+    ],
+)
+def test_a_tape_is_noticed_wherever_it_is_opened(answer):
+    square = Function(
+        reference=lambda x: 2.0 * x, inputs=lambda random, dtype: [(tf.ones(3, dtype),)], observe=without_a_tape
+    )
+    assert square.judge(lambda x: 2.0 * x).verdict == RIGHT
+    result = square.judge(answer)
+    assert (result.verdict, result.code) == (WRONG, "tape")
+    assert sys.getprofile() is None
+
+
+def backwards(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x**2
+    return tape.gradient(y, x)
+
+
+def forwards(x):
+    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+        y = x**2
+    return accumulator.jvp(y)
+
+
+def test_numpy_may_answer_in_float64():
+    double = Function(reference=lambda x: 2.0 * x, inputs=lambda random, dtype: [(tf.ones(3, dtype),)])
+    assert double.judge(lambda x: 2.0 * x.numpy().astype(np.float64)).verdict == RIGHT
+    assert double.judge(lambda x: tf.cast(2.0 * x, tf.float64)).code == "dtype"
 
 
 def test_a_value_knows_its_mistakes_and_its_options():
@@ -533,6 +583,19 @@ def test_guesses_are_compared_with_results_of_every_kind(told, text, wanted):
     one.reveal(result)
     assert told[-1].endswith("Your guess was right.") == wanted
     assert told[-1].startswith("✓ **Your guess:**" if wanted else "✗ **Your guess:**")
+
+
+@pytest.mark.parametrize("words", ["sixty", ["four", None]])
+def test_words_are_no_guess_where_a_number_is_asked_for(told, words):
+    one = Prediction("99.p")
+    one.guess(words)
+    assert told[-1].endswith("is in words.")
+    one.reveal(60.0)
+    assert "guess" not in told[-1]
+    asks_for_words = Prediction("99.p", remarks=((["coupled", "coupled"], "No."),))
+    asks_for_words.guess(["coupled", "independent"])
+    asks_for_words.reveal(["coupled", "independent"])
+    assert told[-1].endswith("Your guess was right.")
 
 
 def test_a_choice_that_is_none_of_the_options_is_no_guess(told):

@@ -6,7 +6,7 @@ import textwrap
 from tapelab import runtime
 from tapelab.explain import ExplainTape, diagnose, explain
 from tapelab.explain.causes import TRIED, VALUES
-from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
+from tapelab.explain.ground.evaluation import CannotRun, Evaluation
 from tapelab.explain.values.fixes.patterns import filled
 
 import numpy as np

@@ -12,6 +12,7 @@ A table of a program has these keys; those that are not there are not asked.
     cuts      in how many places a gradient that is None is cut
     further   the causes that would be there without this one
     says      words of the answer
+    never     words that would be false in it
     fix       how the fix begins, or words of it
     tried     what became of the fix when it was run
     source    the public thread, of a program after one
@@ -57,6 +58,7 @@ def check(cell, program, exists=True):
     assert len(answer.cuts) == program.get("cuts", len(answer.cuts)), said
     assert [cut.code for cut in answer.further] == program.get("further", [cut.code for cut in answer.further]), said
     assert program.get("says", "") in said
+    assert not [words for words in program.get("never", ()) if words in said]
     assert program.get("fix", "") in answer.fix
     assert answer.tried == program.get("tried", answer.tried), said
     return answer
@@ -97,7 +99,7 @@ def mended(program, answer):
 
 
 @pytest.mark.thorough(keep=8, dear=4)
-@pytest.mark.programs("threads")
+@pytest.mark.programs("threads", "asked")
 def test_programs_after_public_threads(cell, program):
     """Cause and line are right, and a fix that is printed as one gives a finite gradient where it is written."""
     code = program.get("code", "exists")

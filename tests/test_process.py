@@ -13,12 +13,11 @@ from pathlib import Path
 from tapelab import process
 from tapelab.derivatives import hessian
 from tapelab.exercises import deadline
-from tapelab.process import leases, stderr, symbols
+from tapelab.process import stderr, symbols
 
 import pytest
 import tensorflow as tf
 from process_texts import read_text
-from tapelab.derivatives.wrong.cure import Cure
 
 LOGGER = logging.getLogger("tensorflow")
 
@@ -265,27 +264,6 @@ def test_a_group_is_replaced_whole_or_not_at_all():
     assert owner == {"f": print, "g": len}
 
 
-def test_all_cures_are_taken_and_left_with_a_lock_for_each_group(monkeypatch):
-    """An eager call does it each time; a lock for each of 23 symbols was a third of a warm call."""
-    taken, lock = [], leases.lock
-
-    class Counted:
-        locked = lock.locked
-
-        def __enter__(self):
-            taken.append(lock.acquire())
-
-        def __exit__(self, *_):
-            lock.release()
-
-    with Cure().applied():  # the first looks what this TensorFlow has
-        pass
-    monkeypatch.setattr(leases, "lock", Counted())
-    with Cure().applied():
-        assert len(symbols._symbols) > 20
-    assert len(taken) == 4
-
-
 def test_what_is_not_there_cannot_be_replaced():
     with pytest.raises(KeyError):
         process.replaced({}, "f", print)
@@ -430,22 +408,3 @@ def test_threads_that_compile_at_once_leave_nothing():
     expected = [(power, [[power * (power - 1.0), 0.0], [0.0, power * (power - 1.0)]]) for power in (2, 3, 4)]
     assert sorted(found) == expected
     assert (shared(), pfor._pfor_converter_registry) == (before, registry)
-
-
-def test_a_replacement_reaches_what_it_covers():
-    """Of two kinds of blocks around a call, both take part; one that is entered twice takes part once."""
-    module = types.SimpleNamespace(f=lambda x: [x])
-
-    def outer(x):
-        return ["outer", *process.original(module, "f")(x)]
-
-    def inner(x):
-        return ["inner", *process.underneath(module, "f", inner)(x)]
-
-    with process.replaced(module, "f", inner):
-        assert module.f(1) == ["inner", 1]
-    with process.replaced(module, "f", outer), process.replaced(module, "f", inner):
-        assert module.f(1) == ["inner", "outer", 1]
-        with process.replaced(module, "f", inner):
-            assert module.f(1) == ["inner", "outer", 1]
-    assert module.f(1) == [1]

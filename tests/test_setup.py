@@ -55,14 +55,23 @@ def test_every_pin_has_a_hash_and_no_address():
 
 def test_a_plain_install_needs_only_what_colab_has():
     names = {Requirement(text).name for text in PYPROJECT["project"]["dependencies"]}
-    # platformdirs is what jupyter-core, and so every Jupyter, depends on; the last four come with the first five.
+    # platformdirs is what jupyter-core, and so every Jupyter, depends on; the last four come with the first six.
     assert names == {
-        *("tensorflow", "numpy", "matplotlib", "scikit-learn", "ipywidgets", "platformdirs"),
+        *("tensorflow", "keras", "numpy", "matplotlib", "scikit-learn", "ipywidgets", "platformdirs"),
         *("ipython", "ml-dtypes", "pillow", "scipy"),
     }
 
 
-DISTRIBUTED_AS = {"IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn", "keras": "tensorflow"}  # tf.keras
+def test_each_keras_that_is_promised_runs_the_readme_s_programs():
+    """And the lowest all notebooks; the newest is in the lock."""
+    (keras,) = (Requirement(text) for text in PYPROJECT["project"]["dependencies"] if text.startswith("keras"))
+    tried = re.search(r"versions=\(([\d. ]+)\)", (ROOT / "ci" / "readme.sh").read_text("utf-8"))[1].split()
+    assert [f"3.{minor}" for minor in range(30) if keras.specifier.contains(f"3.{minor}.0")] == tried
+    assert f"keras=={tried[0]}.*" in (ROOT / "ci" / "oldest.txt").read_text("utf-8")
+    assert f"\nkeras=={tried[-1]}." in (ROOT / "requirements.txt").read_text("utf-8")
+
+
+DISTRIBUTED_AS = {"IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 def imported(paths):
@@ -183,6 +192,7 @@ def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
         'bash ci/colab.sh "https://x-access-token:$TOKEN@github.com/$GITHUB_REPOSITORY"',
         "bash ci/cpu.sh",
         "bash ci/gpu.sh",
+        "bash ci/readme.sh",
         'bash ci/release.sh "$GITHUB_REF_NAME"',
         "make site",
         "make test-browser",

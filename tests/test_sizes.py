@@ -15,19 +15,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "src/tapelab"
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # The bound, and what is counted: patterns of files; a pattern that begins with "!" leaves some out.
 ROOMS = {
-    "derivatives and graphs": (10_697, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),  # goal 4,200
-    "optimize": (990, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
+    "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
+    "optimize": (607, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
     "explain": (6_860, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
     "exercises": (1_000, [f"{PACKAGE}/exercises/*.py"]),
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
-    "collection": (2_869, [f"{PACKAGE}/collection/**/*.py"]),  # goal 2,700
-    "process and top": (915, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),  # goal 750
-    "the package": (24_029, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),  # goal 16,500
-    "tables of the package": (2_726, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
-    "tests": (21_357, ["tests/**/*.py"]),  # goal 13,500
-    "tables of tests": (9_151, ["tests/**/*.toml"]),  # goal 6,500
+    "collection": (2_905, [f"{PACKAGE}/collection/**/*.py"]),  # goal 2,700
+    "process and top": (897, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),  # goal 750
+    "the package": (16_736, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),  # goal 16,500
+    "tables of the package": (2_742, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
+    "tests": (15_520, ["tests/**/*.py"]),  # goal 13,500
+    "tables of tests": (8_189, ["tests/**/*.toml"]),  # goal 6,500
     "bench": (700, ["ci/bench/*.py"]),
     "audit": (900, ["ci/derivative_audit/*.py"]),
     "ci": (2_200, ["ci/**/*.py"]),
@@ -42,7 +43,7 @@ def lines(path):
         return len(text.splitlines())
     silent, used = set(), set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             silent |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in SILENT:

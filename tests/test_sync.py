@@ -54,7 +54,7 @@ def test_the_badge_leads_to_colab_at_the_catalogues_address(small, second):
     badges = cell_with(text, "badges").source
     assert "https://colab.research.google.com/github/owner/repo/blob/colab-v1/notebooks/01_second.ipynb" in badges
     assert "[00 First](00_first.ipynb)" in badges
-    assert badges.endswith("**Minutes:** 1 to read")
+    assert badges.endswith("**Minutes:** 1 to read; to work through it all, about 15 min")
 
 
 def test_the_setup_cell_gets_the_bootstrap_and_keeps_its_own_imports(small, second):

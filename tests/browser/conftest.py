@@ -1,10 +1,12 @@
 """A real browser, the built site, and a real JupyterLab on fresh copies: `make test-browser`."""
 
+import contextlib
 import functools
 import http.server
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -200,10 +202,9 @@ class Lab:
         return self.text_of(self.cells()[number])
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """A JupyterLab on fresh copies, as `tapelab lab` starts it: its address, its token, and where progress is kept."""
-    home = tmp_path_factory.mktemp("lab")
+@contextlib.contextmanager
+def _jupyterlab(home, *start):
+    """A JupyterLab: its address, its token, and where progress is kept."""
     kept = home / "progress.json"
     own = {name: str(home / name) for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
     environment = {**os.environ, **own, "JUPYTER_RUNTIME_DIR": str(home / "runtime"), "TAPELAB_PROGRESS": str(kept)}
@@ -211,11 +212,11 @@ def server(tmp_path_factory):
     options += ["--allow-root"] if os.getuid() == 0 else []
     log = home / "log.txt"
     with log.open("w") as file:
-        command = [PYTHON, "-m", "tapelab", "lab", str(home / "copies"), *options]
+        command = [PYTHON, "-m", *start, *options]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file)
     try:
         for _ in range(240):
-            if found := re.search(r"(http://127\.0\.0\.1:\d+)/\S*\?token=(\w+)", log.read_text()):
+            if found := re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)/\S*\?token=(\w+)", log.read_text()):
                 break
             assert process.poll() is None, log.read_text()
             time.sleep(0.5)
@@ -225,6 +226,23 @@ def server(tmp_path_factory):
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A JupyterLab on fresh copies, as `tapelab lab` starts it: its address, its token, and where progress is kept."""
+    home = tmp_path_factory.mktemp("lab")
+    with _jupyterlab(home, "tapelab", "lab", str(home / "copies")) as started:
+        yield started
+
+
+@pytest.fixture
+def plain(tmp_path, context):
+    """A page with a JupyterLab that somebody starts by hand, in a copy of the notebooks beside jupytext's settings."""
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
+    with _jupyterlab(tmp_path, "jupyter", "lab", str(tmp_path / "notebooks")) as (address, token, _):
+        yield Lab(context(), address, token)
 
 
 @pytest.fixture

@@ -42,7 +42,6 @@ def test_a_notebook_runs_from_top_to_bottom(lab, notebook):
 def test_a_link_opens_the_next_notebook(lab):
     opened = lab()
     opened.open("00_start_here")
-    opened.page.locator(f"{opened.PANEL} summary", has_text="All notebooks").click()  # the table is folded
     opened.page.locator(f"{opened.PANEL} a", has_text="Gradient tape basics").first.click()
     opened.page.wait_for_selector(".lm-TabBar-tabLabel:has-text('01_gradient_tape_basics')")
 
@@ -211,3 +210,11 @@ def test_the_steps_through_a_tape_go_by_keyboard_and_stand_whole_where_the_noteb
     assert not whole.locator("input:visible, legend:visible").count()
     assert whole.locator("p:visible").count() == 8
     assert "; sum 9" in whole.locator("td span:visible").all_inner_texts()
+
+
+def test_plain_jupyterlab_opens_an_original_and_has_nothing_to_save(plain):
+    """Without `tapelab lab`, under jupytext's settings: the dot that marks a changed file does not come."""
+    plain.open("05_recording_control")
+    plain.rest()
+    assert plain.page.evaluate("window.jupyterapp.shell.currentWidget.context.model.dirty") is False
+    assert sum(cell["hidden"] for cell in plain.cells()) > 10

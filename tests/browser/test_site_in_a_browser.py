@@ -13,7 +13,10 @@ ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("TAPELAB_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
 
 # Another scheme changes colours alone, and those a page of each kind shows.
-KINDS = ("index", "gradient_is_none", "api/optimize", "notebooks/04_when_the_gradient_is_wrong", "search")
+KINDS = (
+    *("index", "gradient_is_none", "api/optimize", "notebooks/04_when_the_gradient_is_wrong", "search"),
+    *("glossary", "for_teachers/03"),
+)
 
 FACTS = r"""async () => {
     await window.MathJax?.startup?.promise;
@@ -227,16 +230,16 @@ def test_the_keyboard_reaches_the_text(site, context):
 
 
 @pytest.mark.parametrize(("motion", "moves"), [("no-preference", True), ("reduce", False)])
-def test_the_picture_of_the_tape_moves_unless_motion_is_not_wanted(site, context, motion, moves):
+def test_the_picture_of_the_tape_is_whole_and_moves_when_asked_unless_motion_is_not_wanted(
+    site, context, motion, moves
+):
     address, _ = site
     page = context(reduced_motion=motion)
     page.goto(f"{address}/index.html")
-    running = "document.querySelector('figure.tape svg').getAnimations({subtree: true}).length"
     seen = "[...document.querySelectorAll('figure.tape .moves')].every(one => getComputedStyle(one).opacity === '1')"
-    assert (page.evaluate(running) > 0) == moves
+    assert page.evaluate(seen)
     assert page.locator("figure.tape button").is_visible() == moves
-    page.wait_for_function(seen)
-    if moves:
+    for _ in range(2 * moves):
         page.locator("figure.tape button").click()
         assert not page.evaluate(seen)
         page.wait_for_function(seen)
@@ -309,6 +312,8 @@ def test_the_text_stands_where_it_stood_on_a_page_without_contents(site, context
         ("gradients per sample", "which_derivative"),
         ("jacobian slow", "which_derivative"),
         ("stop gradient", "notebooks/06_stop_gradient"),
+        ("stop gradient target network", "notebooks/06_stop_gradient"),
+        ("quiz solutions", "for_teachers"),
     ],
 )
 def test_a_search_finds_the_right_page_first(site, context, query, page):
@@ -317,6 +322,18 @@ def test_a_search_finds_the_right_page_first(site, context, query, page):
     browser.goto(f"{address}/search.html?q={query}")
     first = browser.locator("#search-results li a").first
     assert first.get_attribute("href").partition(".html")[0] == page
+
+
+def test_where_no_page_has_all_words_the_best_are_found_and_no_excerpt_is_folded_code(site, context):
+    address, _ = site
+    browser = context()
+    browser.goto(f"{address}/search.html?q=zwitterion influence functions")
+    browser.wait_for_selector("#search-results li p.context")
+    links = browser.locator("#search-results li a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+    assert links[0].startswith("notebooks/21_influence_functions.html")
+    browser.wait_for_function("document.querySelectorAll('#search-results p.context').length >= 10")
+    excerpts = browser.locator("#search-results li p.context").all_inner_texts()
+    assert not any("importlib.util.find_spec" in text for text in excerpts)
 
 
 def test_what_is_folded_is_not_searched(site):

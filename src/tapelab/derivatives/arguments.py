@@ -145,7 +145,9 @@ def flatten(value: Any, leaves: list, *, numbers: bool = False) -> Description:
 
 
 def _container(value: Any, leaves: list, numbers: bool) -> Container:
-    kind, keys, names = type(value), (), ()
+    kind = type(value)
+    keys: tuple = ()
+    names: tuple = ()
     if isinstance(value, dict):
         names = tuple(value)
         try:

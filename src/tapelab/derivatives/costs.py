@@ -31,6 +31,10 @@ COMPILED_WELL = (
     | {"Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
 )
 
+# What is compiled as well where it is ours: loops over chunks, which a tape cannot follow under XLA, and indices that
+# are known to be in range. Of an index out of range XLA takes the nearest one.
+OURS = of_family(operation.LIST, operation.LOOP) | {"GatherV2"}
+
 # How operations start through which XLA is slower than TensorFlow, in products of second derivatives with vectors: of
 # dense layers and normalisation a plain graph took 0.8 to 1.7 times XLA's time, of convolutions 0.6 to 0.7 times, of
 # depthwise ones 0.1. XLA's second derivatives of max pooling are wrong, and refused.
@@ -39,9 +43,9 @@ SLOW_SECOND_ORDER = ("Conv", "DepthwiseConv", "MaxPool")
 # convolutions (but 2.4 times of depthwise ones beside others).
 SLOW_PER_EXAMPLE = ("Conv2D",)
 
-# Programs that XLA compiles, for one transform and for all: TensorFlow keeps each until the process ends. Of the
+# Programs that XLA compiles for one transform: TensorFlow keeps each until the process ends. Of the
 # smallest function each takes 0.4 MiB.
-PROGRAMS, ALL_PROGRAMS = 64, 1000
+PROGRAMS = 64
 # Signatures of a transform's arguments whose programs are kept; one that is not is traced and compiled anew. Of the
 # smallest function each takes 0.2 MiB.
 SIGNATURES = 64
@@ -58,10 +62,6 @@ STRIP, STRIP_SHARE = 2**22, 10
 
 # Examples in a chunk of a clipped gradient: 32 to 512 took 0.92 to 1.07 times as long.
 CLIPPED_EXAMPLES = 256
-# A pass over the whole batch may take so many times the memory of a gradient: chunks hold the sums over examples twice.
-# (The bench holds its peak to 1.2 gradients.) And a chunk may take so many times the layers' results, as a gradient
-# does, with what comes after them and the cotangents of one layer: three times as much room saved 2 % of the time.
-CLIPPED_WHOLE, CLIPPED_ROOM = 1.3, 1.5
 # Elements of a filter: up to here, a convolution with one filter for each gathers patches faster than copying does.
 # Copying took 2.6 to 5 times as long up to 50, 1.1 to 1.3 times at 72 and 144, and half as long at 400.
 GATHERED = 100

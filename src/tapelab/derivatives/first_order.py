@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from tapelab.derivatives import wrong
+from tapelab.derivatives import costs, wrong
 from tapelab.derivatives.arguments import (
     Argnums,
     Description,
@@ -90,8 +90,8 @@ def linearize(f: Callable, *, wrt: Any = None, argnums: Argnums = 0, unconnected
         wrt, argnums, unconnected: see `tapelab.derivatives`.
 
     Returns:
-        A function of f's arguments. It returns a pair: f's result, and a function that takes tangents, of the structure,
-        shapes and dtypes of the sources, and returns the Jacobian times them, in the result's structure.
+        A function of f's arguments. It returns a pair: f's result, and a function that takes tangents, of the
+        structure, shapes and dtypes of the sources, and returns the Jacobian times them, in the result's structure.
 
     Raises:
         ValueError, TypeError: when called, as `jvp`.
@@ -145,7 +145,7 @@ def linearized(
 
 
 def _require_linear(call: Call, end: int | None) -> None:
-    """Raise where the derivative of the products with cotangents depends on these: it is the same if they are linear."""
+    """Raise where the derivative of products with cotangents depends on these: if they are linear, it does not."""
     with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(call.sources)
@@ -207,6 +207,10 @@ class _Linearized(Recipe):
 class Linearize(Transform):
     """A function and its derivative at a point; otherwise as `Transform`."""
 
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._points: dict[Any, tuple] = {}
+
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], Any]]:
         key, signature, tensors = self._flattened(args, kwargs)
@@ -220,9 +224,11 @@ class Linearize(Transform):
             return self._pair(call.traced.description, outputs, wanted, product)
         named = self._named.now()
         key = (key, *map(id, named))
-        entry: Any = self._entries.get(key)
+        entry = self._points.get(key)
         if entry is None:
-            entry = self._entries[key] = (self._parts(made, tensors), named)
+            entry = self._points[key] = (self._parts(made, tensors), named)
+            while len(self._points) > costs.SIGNATURES:
+                del self._points[next(iter(self._points))]
         (forward, product_of, description, wanted, count), _ = entry
         found = forward(*tensors)
         outputs, kept = found[:count], found[count:]
@@ -263,7 +269,12 @@ class Linearize(Transform):
             if any(tensor.ref() in moved for tensor in op.inputs):
                 moved.update(output.ref() for output in op.outputs)
                 kept.update((tensor.ref(), tensor) for tensor in op.inputs)
-        residuals = [tensor for ref, tensor in kept.items() if ref not in moved and tensor.op.type != "Const"]
+        captured = {tensor.ref() for tensor in graph.internal_captures}  # both parts capture them anew
+        residuals = [
+            tensor
+            for ref, tensor in kept.items()
+            if ref not in moved and ref not in captured and tensor.op.type != "Const"
+        ]
         count = len(call.traced.names)
         outputs, products = graph.outputs[:count], graph.outputs[count:]
         forward = whole.prune(inputs, [*outputs, *residuals])

@@ -8,6 +8,7 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import (
     LEAF,
     Argnums,
+    Description,
     ValueOptions,
     Wanted,
     check_chunks,
@@ -80,7 +81,8 @@ def hessian(
 
     Args:
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
-            says so; where that is no gradient of anything, the matrix is not symmetric: rows as they come, and a warning.
+            says so; where that is no gradient of anything, the matrix is not symmetric: rows as they come, and a
+            warning.
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.
@@ -104,13 +106,13 @@ class SecondOrderProduct(Recipe):
 
     vector = "vector"
     mode = "reverse over reverse"
+    value_structure: Description | None = None  # of the value that `product` returns, if it is not the function's
 
     def __init__(self, packed: bool):
         self.packed = packed
 
     def gains_from_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
-        slow = any(kind.startswith(costs.SLOW_SECOND_ORDER) for kind in call.traced.types)
-        return not slow and super().gains_from_xla(call, computed, types)
+        return not any(kind.startswith(costs.SLOW_SECOND_ORDER) for kind in call.traced.types)
 
     def product(self, call: Call, vector: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Return the product, like the sources, and the function's value."""
@@ -128,7 +130,7 @@ class SecondOrderProduct(Recipe):
         found, value = self.product(call, vector)
         if self.packed:
             found = [tf.concat([tf.reshape(part, [-1]) for part in found], axis=0)]
-        return Computed(found, structure, Plan(self.mode, way=self.mode), None, value)
+        return Computed(found, structure, Plan(self.mode, way=self.mode), None, value, self.value_structure)
 
 
 class _HVP(SecondOrderProduct):
@@ -138,8 +140,8 @@ class _HVP(SecondOrderProduct):
         with tf.GradientTape(watch_accessed_variables=False) as outer:
             outer.watch(call.sources)
             recording = call.record()
-            call.require_scalar()
             call.require_second_order()
+            call.require_scalar()
             gradients = gradient(recording)
         call.require_connected(gradients)
         return _times(outer, gradients, call.sources, vector), recording.outputs
@@ -164,8 +166,8 @@ class _Hessian(Recipe):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             outer.watch(call.sources)
             recording = call.record(persistent=True)
-            call.require_scalar()
             call.require_second_order()
+            call.require_scalar()
             factoring, plan = self._planned(call)
             gradients = [None if own is None else tf.reshape(own, [-1]) for own in gradient(recording)]
             call.require_connected(gradients)
@@ -272,7 +274,10 @@ class _Hessian(Recipe):
         for j, wanted in enumerate(products):
             shape = tf.shape(wanted)
             pairs = [
-                (tf.cast(tf.reshape(v, [1, -1]), wanted.dtype), tf.reshape(outputs[i * count + j], [tf.size(v), -1]))
+                (
+                    tf.cast(tf.reshape(v, [1, -1]), wanted.dtype),
+                    tf.reshape(outputs[i * count + j], [tf.size(v), tf.size(wanted)]),
+                )
                 for i, v in enumerate(vector)
             ]
             found.append(tf.reshape(tf.add_n([v @ block for v, block in pairs]), shape))

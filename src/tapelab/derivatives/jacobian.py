@@ -174,7 +174,7 @@ def reverse_rows(
     how: str,
     chunk: int | None = None,
 ) -> list[tf.Tensor]:
-    """Return the Jacobian of one tensor by rows, from a persistent tape: for each source, shape (m, *source's shape)."""
+    """Return the Jacobian of one tensor by rows, from a persistent tape: for each source, (m, *source's shape)."""
     size = target.shape.num_elements()
 
     def row(index: Any) -> list[tf.Tensor]:
@@ -275,9 +275,11 @@ def _columns(call: Call, chunk: int | None, record: Callable[[], Recording]) -> 
     return [
         [
             tf.cast(tf.transpose(part), dtype)
-            for part, dtype in zip(tf.split(tf.reshape(found, [sum(sizes), -1]), sizes), call.dtypes, strict=True)
+            for part, dtype in zip(
+                tf.split(tf.reshape(found, [sum(sizes), spec.shape.num_elements()]), sizes), call.dtypes, strict=True
+            )
         ]
-        for found in map_rows(column, specs, sum(sizes), call.how, chunk)
+        for found, spec in zip(map_rows(column, specs, sum(sizes), call.how, chunk), specs, strict=True)
     ]
 
 
@@ -288,7 +290,7 @@ def _products_agree(count: int, outputs: Tensors, expected: Tensors) -> tf.Tenso
     for index, product in enumerate(products):
         blocks = outputs[index :: len(products)]
         pairs = [
-            (tf.cast(tf.reshape(u, [1, -1]), product.dtype), tf.reshape(block, [tf.size(u), -1]))
+            (tf.cast(tf.reshape(u, [1, -1]), product.dtype), tf.reshape(block, [tf.size(u), tf.size(product)]))
             for u, block in zip(us, blocks, strict=True)
         ]
         found.append(tf.reshape(tf.add_n([u @ block for u, block in pairs]), tf.shape(product)))

@@ -33,17 +33,17 @@ def laplacian(
 ) -> Transform:
     """Return a function that computes the Laplacian :math:`Δf`: the sum of the second derivatives by each element.
 
-    If ``batched``, it is for each b that of f of the batch that holds example b alone. For D elements that is a backward
-    pass through the gradient for each, vectorised; of a result with more than one element for an example, another one
-    through all of these. Examples that are computed at once are compared, one of them row by row, at the first call of a
-    signature. Tapes differentiate the result, by variables too, as the
+    If ``batched``, it is for each b that of f of the batch that holds example b alone. For D elements that is a
+    backward pass through the gradient for each, vectorised; of a result with more than one element for an example,
+    another one through all of these. Examples that are computed at once are compared, one of them row by row, at the
+    first call of a signature. Tapes differentiate the result, by variables too, as the
     residual of a differential equation needs it. A function that is linear in pieces, such as a ReLU network, has
     Laplacian 0 almost everywhere.
 
     Args:
         f: takes and returns tensors, nested if need be; if ``batched``, with the batch as the first axis of sources and
-            results; arguments that are not sources go along as for `batch_jacobian`. Where it has a `tf.custom_gradient`, the
-            gradient given is differentiated, as by `hessian`, and the plan says so.
+            results; arguments that are not sources go along as for `batch_jacobian`. Where it has a
+            `tf.custom_gradient`, the gradient given is differentiated, as by `hessian`, and the plan says so.
         argnums: see `tapelab.derivatives`; the sum is over the elements of all these arguments. There is no ``wrt``:
             variables have no batch axis; the sum over theirs is a Hessian's trace (`CurvatureOperator.trace`).
         batched: whether each example has its own Laplacian. Otherwise all elements of the sources are summed over, for
@@ -53,8 +53,8 @@ def laplacian(
             :math:`√(2 Σ_{i≠j} H_ij² / samples)`, H its Hessian; each example has its own directions.
         seed: of those directions, which are then the same at every call; None draws new ones at each.
         chunk_size: how many directions to take at once.
-        batch_chunk_size: how many examples to take at once; by default as many as fit the memory limit. A tape around the
-            result keeps what every chunk computed.
+        batch_chunk_size: how many examples to take at once; by default as many as fit the memory limit. A tape around
+            the result keeps what every chunk computed.
         memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     In training compile the whole step, ``tf.function(step, jit_compile=True)``: one program takes less time than a tape

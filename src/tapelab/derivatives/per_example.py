@@ -321,7 +321,7 @@ def _row_agrees(index: Any, outputs: Tensors, expected: Tensors) -> tf.Tensor:
 
 
 def _norm_agrees(index: Any, count: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:
-    """Whether one example's gradient, mapped beside another, is that of the plain tape, and its norm with the others."""
+    """Whether one example's gradient, mapped beside another, is that of the plain tape, and its norm among all."""
     plain, some = expected[:count], expected[count:]
     norms = outputs[-1]
     wanted = tf.sqrt(tf.add_n([tf.reduce_sum(tf.cast(part, norms.dtype) ** 2) for part in plain]))
@@ -383,7 +383,7 @@ def _by_products(call: Call, recording: Recording) -> list[tf.Tensor]:
 
 
 def _filters(sources: Sequence[Any]) -> dict[int, list[tf.Operation]]:
-    """Return the sources that are used as filters of convolutions alone, and these, in the graph that is being built."""
+    """Return the sources that are used as filters of convolutions alone, and these, in the graph being built."""
     graph, uses = tf.compat.v1.get_default_graph(), {}
     for index, source in enumerate(sources):
         if source.shape.rank != 4:

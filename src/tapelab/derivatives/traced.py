@@ -126,7 +126,8 @@ class Call:
         self.doubts: list[str] = []
         self.given_up: list[str] = []
         self.warnings: list[str] = []
-        self._f = signature.f
+        # What a tf.function calls is called itself: the uses of the sources in it are then seen.
+        self._plain = self._f = getattr(signature.f, "python_function", signature.f)
         self._traced: Traced | None = None
 
     @property
@@ -223,12 +224,12 @@ class Call:
         try:
             return self._f(*args, **kwargs)
         except (tf.errors.OperatorNotAllowedInGraphError, TypeError) as error:
-            if graph is None or self._f is not signature.f:
+            if graph is None or self._f is not self._plain:
                 raise
             if any(op.type.startswith(_CHANGES) for op in graph.get_operations()[start:]):
                 raise
             # Python control flow on a tensor needs AutoGraph, which is slow to convert: only where it is needed.
-            self._f = _with_autograph(signature.f)
+            self._f = _with_autograph(self._plain)
             try:
                 return self._f(*args, **kwargs)
             except Exception:
@@ -327,9 +328,9 @@ def pair(first: Description, second: Description) -> Description:
 def _known(name: str, label: str, shape: tf.TensorShape) -> int:
     if not shape.is_fully_defined():
         raise ValueError(
-            f"{name}: {label} has shape {shape}; every size must be known for a matrix of derivatives. Call it outside "
-            "tf.function, or give that function an input_signature with fixed shapes; products (jvp, vjp, hvp) need no "
-            "sizes"
+            f"{name}: {label} has shape {shape}; every size must be known for a matrix of derivatives. Call it "
+            "outside tf.function, give that function an input_signature with fixed shapes, or tell the size by "
+            "tf.ensure_shape; products (jvp, vjp, hvp) need no sizes"
         )
     return math.prod(shape)
 

@@ -204,11 +204,9 @@ class Transform:
         Raises:
             What the call itself raises when it is prepared; nothing about the values.
         """
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                f"{self.__name__}.plan is of a call outside tf.function; inside, it is the caller's graph"
-            )
         key, signature, tensors = self._flattened(args, kwargs)
+        if not tf.executing_eagerly():
+            return dataclasses.replace(self._computed(signature(), tensors, FASTEST)[1].plan, compiled="graph")
         named = self._named.now()
         key = (key, *map(id, named))
         if key not in self._entries:
@@ -223,6 +221,11 @@ class Transform:
             raise RuntimeError(
                 f"{self.__name__}: called in the scope of a {type(tf.distribute.get_strategy()).__name__}, whose "
                 "variables have a copy on each device. Derivatives are computed on one device: call it outside"
+            )
+        if _in_stateless_scope():
+            raise RuntimeError(
+                f"{self.__name__}: called in a keras.StatelessScope or in stateless_call, where variables have other "
+                "values than what is compiled reads. Call it outside, with the variables assigned"
             )
         recipe, sources = self._recipe, self._sources
         vector = None
@@ -364,7 +367,10 @@ class Transform:
         try:
             outputs, agrees = self._called_first(whole, run, tensors, call, computed, xla)
         except tf.errors.InvalidArgumentError as error:
-            raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
+            if certificate is None or how == LOOP or call.traced.changes:
+                raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
+            failed = certificate._replace(what=f"the faster way raises {told_line(error)}", plain=LOOP)
+            return self._plain(key, named, signature, tensors, failed)
         if not agrees and certificate is not None:
             if call.traced.changes:
                 raise RuntimeError(
@@ -421,7 +427,7 @@ class Transform:
         certificate: Certificate,
         quiet: bool = False,
     ) -> tuple[Entry, list[tf.Tensor]]:
-        """Make the entry that computes in the slower way, and say so, but where a try at the first call was for nothing."""
+        """Make the entry that computes in the slower way, and say so; not where a first try was for nothing."""
         if not quiet:
             self._tell(f"is computed a slower way, since {certificate.what}", FallbackWarning)
         entry, outputs = self._entry(key, named, signature, tensors, certificate.plain)
@@ -435,8 +441,7 @@ class Transform:
                 self._tell(f'may be wrong with compile="xla": {why}', FallbackWarning)
             return True
         types = frozenset([op.type for op in operations])
-        # Of an index out of range XLA takes the nearest one: only what we gather ourselves is known to be in range.
-        well = types - {"GatherV2"} <= costs.COMPILED_WELL and "GatherV2" not in call.traced.types
+        well = types - costs.OURS <= costs.COMPILED_WELL and call.traced.types.isdisjoint(costs.OURS)
         if self._compile != "auto" or self._programs >= costs.PROGRAMS or not well:
             return False
         if any(wrong.under_xla(operations, call.traced.operations)):
@@ -562,6 +567,17 @@ try:
     from tensorflow.python.eager.record import could_possibly_record as _could_record
 except ImportError:
     _could_record = None
+
+
+def _in_stateless_scope() -> bool:
+    """Whether a `keras.StatelessScope` is open; False without ``in_stateless_scope``, which is no public name."""
+    return _stateless is not None and _stateless()
+
+
+try:
+    from keras.src.backend.common.stateless_scope import in_stateless_scope as _stateless
+except ImportError:
+    _stateless = None
 
 
 def _require_plain(name: str, tensors: Tensors) -> None:

@@ -5,7 +5,9 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import sys
 import textwrap
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
@@ -40,6 +42,21 @@ class Mistake:
     text: str
     answer: Any
     where: Callable[[Any], bool] | None = None
+
+
+_HIDDEN = "on an input that the text does not show"
+
+
+class Unmet(Exception):
+    """Raised by an observer where an answer lacks what the exercise asks for beside the right numbers.
+
+    Attributes:
+        code: a short stable key.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def _wrong(found: Difference | Feedback, text: str | None = None, code: str | None = None) -> Feedback:
@@ -112,6 +129,26 @@ def _call(answer: Callable[..., Any], *arguments: Any) -> Any:
     return answer(*arguments)
 
 
+def without_a_tape(answer: Callable[..., Any], *arguments: Any) -> Any:
+    """Observe what a function returns, and raise `Unmet` if it opens a tape or an accumulator to find it."""
+    makers = {kind.__init__.__code__ for kind in (tf.GradientTape, tf.autodiff.ForwardAccumulator)}
+    opened = []
+
+    def watch(frame: types.FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code in makers:
+            opened.append(frame)
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        found = answer(*arguments)
+    finally:
+        sys.setprofile(before)
+    if opened:
+        raise Unmet("tape", "A tape was opened to find it. Write the backward pass yourself: without a tape.")
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Function:
     """Check a function by trying it.
@@ -178,7 +215,7 @@ class Function:
 
     def _differs(self, observed: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Difference | None:
         expected = self.observe(function, *arguments)
-        return compare.difference(observed, expected, rtol=self.rtol, atol=1e-6, axes=self.axes)
+        return compare.difference(observed, expected, rtol=self.rtol, atol=1e-6, axes=self.axes, tell=True)
 
     def _failed(
         self,
@@ -189,6 +226,8 @@ class Function:
         found: Sequence[Difference | None],
     ) -> Feedback:
         """The feedback where the answer raised."""
+        if isinstance(error, Unmet):
+            return Feedback(WRONG, error.code, str(error))
         dtype, arguments = trials[len(found)]
         earlier = {kind for kind, _ in trials[: len(found)]}
         if any(found) and dtype not in earlier:  # wrong before its dtype mattered: that comes first
@@ -203,7 +242,7 @@ class Function:
         of_none = any(text in str(error) for text in ("None", "No gradients provided"))  # a Keras optimiser's words
         more = [self._why_none(answer, arguments)] if of_none else []
         if found and not any(found):
-            more.append(f"Before that it was right. It raised when tried {_tried_on(arguments)}.")
+            more.append(f"Before that it was right. It raised {_tried_on(arguments)}.")
         return dataclasses.replace(told, text="\n\n".join([told.text, *filter(None, more)]))
 
     def _explain(
@@ -229,8 +268,9 @@ class Function:
             return _wrong(first)
         right = [not one for one in found]
         if right[0]:
-            return _wrong(first, f"Right on the example, wrong {_tried_on(arguments)}. {_sentence(first.text)}")
-        return _wrong(first, f"{_sentence(first.text)} (Tried {_tried_on(arguments)}.)")
+            return _wrong(first, f"Right on the example, and not {_tried_on(arguments)}. {_sentence(first.text)}")
+        told = _tried_on(arguments)
+        return _wrong(first, f"{_sentence(first.text)}{f' (Tried {told}.)' if told != _HIDDEN else ''}")
 
     def _same_everywhere(self, seen: Sequence[Any], function: Any, trials: _Trials) -> bool:
         try:
@@ -382,8 +422,11 @@ def _most_telling(
 
 
 def _tried_on(arguments: tuple[Any, ...]) -> str:
-    parts = [_shown(part) for argument in arguments for part in _tensors_in(argument)]
-    return "on " + " and ".join(parts) if parts else "without arguments"
+    """Where a function was tried, if a few numbers say it."""
+    shown = [_shown(part) for argument in arguments for part in _tensors_in(argument)]
+    if None in shown:
+        return _HIDDEN
+    return "on " + " and ".join(filter(None, shown)) if shown else "without arguments"
 
 
 def _tensors_in(argument: Any) -> list[Any]:
@@ -392,11 +435,11 @@ def _tensors_in(argument: Any) -> list[Any]:
     return parts if any(map(compare.is_array, parts)) else [argument]
 
 
-def _shown(argument: Any) -> str:
-    if compare.is_array(argument) and np.size(argument) <= 6:
+def _shown(argument: Any) -> str | None:
+    if compare.is_array(argument) and not isinstance(argument, tf.IndexedSlices) and np.size(argument) <= 6:
         return np.array2string(np.asarray(argument), precision=4, separator=", ").replace("\n", "")
     plain = all(isinstance(part, (int, float)) for part in tf.nest.flatten(argument))
-    return repr(argument) if plain else compare.describe(argument)
+    return repr(argument) if plain else None
 
 
 def still_has_gap(function: Any) -> bool:

@@ -62,6 +62,7 @@ def difference(
     axes: Sequence[str] = (),
     name: str = "",
     check_dtype: bool = True,
+    tell: bool = False,
 ) -> Difference | None:
     """Return the first `Difference` between an answer and what is expected, or None.
 
@@ -72,26 +73,29 @@ def difference(
         rtol, atol: tolerances for floating-point values, as in `np.isclose`.
         axes: what the axes of an expected array mean, such as ("output", "input"), to name the first wrong entry.
         name: what the part of a structure is called, such as "the gradient".
-        check_dtype: whether an array must have the expected array's dtype.
+        check_dtype: whether a tensor must have the expected array's dtype. A NumPy array need not: float64 is right for
+            float32.
+        tell: whether a lone number that is wrong is shown beside the right one.
     """
     prefix = _prefix(name)
+    options = {"rtol": rtol, "atol": atol, "axes": axes, "check_dtype": check_dtype, "tell": tell}
     if expected is None or answer is None:
         return None if answer is expected else _none(answer, expected, prefix)
     if isinstance(answer, tf.TensorShape) and isinstance(expected, (tuple, list)):
         answer = tuple(answer.as_list())
     if isinstance(expected, dict):
-        return _in_dict(answer, expected, name, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
+        return _in_dict(answer, expected, name, **options)
     if isinstance(expected, str):
         return _text(answer, expected, prefix)
     if isinstance(expected, (list, tuple)):
         if all(size is None or type(size) is int for size in expected):
             return _sizes(answer, tuple(expected), prefix)
-        return _in_sequence(answer, expected, name, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
+        return _in_sequence(answer, expected, name, **options)
     if isinstance(expected, (bool, np.bool_)):
         if isinstance(answer, (bool, np.bool_)):
             return None if bool(answer) == bool(expected) else Difference("other", f"{prefix}it is not {answer}.")
         return _kind(answer, "True or False", prefix)
-    return _array(answer, expected, prefix, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
+    return _array(answer, expected, prefix, **options)
 
 
 def describe(value: Any) -> str:
@@ -214,7 +218,15 @@ def _read(value: Any) -> np.ndarray:
 
 
 def _array(
-    answer: Any, expected: Any, prefix: str, *, rtol: float, atol: float, axes: Sequence[str], check_dtype: bool
+    answer: Any,
+    expected: Any,
+    prefix: str,
+    *,
+    rtol: float,
+    atol: float,
+    axes: Sequence[str],
+    check_dtype: bool,
+    tell: bool,
 ) -> Difference | None:
     if not is_array(answer):
         if isinstance(answer, (list, tuple)) or not isinstance(answer, _NUMBERS):
@@ -223,7 +235,7 @@ def _array(
             answer, check_dtype = np.asarray(float(answer.real) if not isinstance(answer, complex) else answer), False
         except OverflowError:
             return Difference("values", f"{prefix}that number is too large.")
-    check_dtype = check_dtype and is_array(expected)
+    check_dtype = check_dtype and is_array(expected) and not isinstance(answer, np.ndarray)
     right = _read(expected)
     shape = _shape(answer)
     if None in shape or (tf.is_tensor(answer) and tf.is_symbolic_tensor(answer)):
@@ -238,7 +250,7 @@ def _array(
         return Difference("dtype", text)
     mine = _read(answer)
     wrong = ~np.isclose(mine, right, rtol=rtol, atol=atol, equal_nan=True)
-    return _wrong_values(mine, right, wrong, prefix, axes) if wrong.any() else None
+    return _wrong_values(mine, right, wrong, prefix, axes, tell) if wrong.any() else None
 
 
 def _wrong_shape(answer: Any, right: np.ndarray, prefix: str, axes: Sequence[str]) -> Difference:
@@ -288,10 +300,10 @@ def _shape_slip(mine: np.ndarray, right: np.ndarray, axes: Sequence[str]) -> tup
 
 
 def _wrong_values(
-    mine: np.ndarray, right: np.ndarray, wrong: np.ndarray, prefix: str, axes: Sequence[str]
+    mine: np.ndarray, right: np.ndarray, wrong: np.ndarray, prefix: str, axes: Sequence[str], tell: bool
 ) -> Difference:
     close = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
-    first = _first_wrong(mine, right, wrong, axes)
+    first = _first_wrong(mine, right, wrong, axes, tell)
     everywhere = ", everywhere" if right.ndim else ""
 
     def found(code: str, text: str) -> Difference:
@@ -321,11 +333,11 @@ def _wrong_values(
     return found("values", first)
 
 
-def _first_wrong(mine: np.ndarray, right: np.ndarray, wrong: np.ndarray, axes: Sequence[str]) -> str:
+def _first_wrong(mine: np.ndarray, right: np.ndarray, wrong: np.ndarray, axes: Sequence[str], tell: bool) -> str:
     place = tuple(int(index[0]) for index in np.nonzero(wrong)) if right.ndim else ()
     share = f" ({int(wrong.sum())} of {wrong.size} entries are wrong.)" if wrong.size > 1 else ""
     if not place:
-        return f"You have {_number(mine)}."
+        return f"You have {_number(mine)}{f', not {_number(right)}' if tell else ''}."
     named = ", ".join(f"{_means(axis, axes) or ''} {index}".strip() for axis, index in enumerate(place))
     return f"The first wrong entry is [{named}]: you have {_number(mine[place])}, not {_number(right[place])}.{share}"
 

@@ -39,13 +39,15 @@ class Prediction:
         """Commit to a guess: a number, a shape, None, True or False, a string, or a list of these.
 
         Several values are a list: `guess(8, 12)` is `guess([8, 12])`. With `...` there is no guess, and `reveal` shows
-        the result alone.
+        the result alone. Words, such as "sixty", are no guess unless the prediction asks for words.
         """
         value = [value, *others] if others else value
         value = value if self.options else _unquoted(value)
         self._guess = ... if compare.has_gap(value) else value
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
+        elif _in_words(value) and not self.options and not any(_in_words(guess) for guess, _ in self.remarks):
+            told, self._guess = f"A number is asked for (or a shape, or None); {_shown(value)} is in words.", ...
         elif self.options and (option := self._option(value)) is None:
             told, self._guess = feedback.choose_one(self.options), ...
         else:
@@ -95,6 +97,11 @@ class _Told(Markdown):
 
     def __repr__(self) -> str:
         return self.data.replace("**", "")
+
+
+def _in_words(guess: Any) -> bool:
+    """Whether a guess is a string, or a list or tuple with one in it."""
+    return any(map(_in_words, guess)) if type(guess) in (list, tuple) else isinstance(guess, str)
 
 
 def _unquoted(guess: Any) -> Any:

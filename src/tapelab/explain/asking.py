@@ -11,7 +11,7 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.explanation import Explanation, Explanations
-from tapelab.explain.ground import hooks, private
+from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Unrecorded, keys_in, keys_of
 from tapelab.explain.ground.measure import array
@@ -39,6 +39,7 @@ class NoGradientError(ValueError):
         self.explanation = explanation
 
 
+@tf.autograph.experimental.do_not_convert
 def explain(tape: tf.GradientTape, target: Any, source: Any) -> Explanation | Explanations:
     """Say whether a gradient exists and, if not, why not; if it does, whether its value is healthy, and if not, why.
 
@@ -52,9 +53,10 @@ def explain(tape: tf.GradientTape, target: Any, source: Any) -> Explanation | Ex
     Returns:
         An `Explanation`; for a structure of sources, `Explanations`, one for each by name.
     """
-    return _explain(tape, target, source, sys._getframe(1))
+    return _explain(tape, target, source, lines.caller(sys._getframe(1)))
 
 
+@tf.autograph.experimental.do_not_convert
 def gradient_or_explain(tape: tf.GradientTape, target: Any, sources: Any) -> Any:
     """Return the gradient, as `tape.gradient` does, or raise an error that says why there is none.
 
@@ -69,7 +71,7 @@ def gradient_or_explain(tape: tf.GradientTape, target: Any, sources: Any) -> Any
     Raises:
         NoGradientError: if a gradient is None or could not be computed. It carries the explanation.
     """
-    frame = sys._getframe(1)
+    frame = lines.caller(sys._getframe(1))
     try:
         gradients = tape.gradient(target, sources)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -147,7 +149,7 @@ def answers_to_show(
     asked = questions(tape, target, sources, frame)
     if not asked:
         raise ValueError("sources is empty; expected at least one tensor or variable")
-    answers = find_all(asked)
+    answers = find_all(asked, with_paths=True)
     for question, (finding, _) in zip(asked, answers, strict=True):
         sentence, _ = said(question, finding)
         if finding.exists is None or finding.code in ("wrong_type", "keras_tensor", "not_opened", "target_is_variable"):

@@ -1,7 +1,7 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
@@ -14,6 +14,7 @@ from tapelab.explain.values.rerun.nodes import Node
 
 import numpy as np
 
+_MANY = 5  # names that are written out
 _FEW = 6  # healthy ones that are named and not only counted
 
 
@@ -139,8 +140,9 @@ class Explanation(Told):
         """What the sources that share a cause have in common."""
         symptom = "not finite" if self.symptom in ("nan", "inf", "target nan", "target inf") else self.symptom
         # Each layer's gradient vanishes or explodes over other steps, of one kind.
-        place = self.op if self.code in ("vanishing", "exploding") else self.node or self.cuts
-        return (self.exists, self.code, symptom, self.line, place)
+        place = self.op if self.code in ("vanishing", "exploding") else self.node
+        line = None if self.code in ("unused_variable", "unrelated") else self.line
+        return (self.exists, self.code, symptom, line, place or (self.cuts if line is None else None))
 
     @property
     def heading(self) -> str:
@@ -178,8 +180,8 @@ class Explanations(Told, dict[str, Explanation]):
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
         for name, one in self.items():
-            is_told = one.code not in ("exists", "unexplained", "unknown")
-            found.setdefault(one.cause if is_told else name, []).append(name)
+            own = {"exists": name, "unexplained": name, "unknown": one.sentence}.get(one.code)
+            found.setdefault(one.cause if own is None else own, []).append(name)
         return list(found.values())
 
     @property
@@ -188,17 +190,18 @@ class Explanations(Told, dict[str, Explanation]):
         return "; ".join(one.heading for one in self.values())
 
     def lines(self, style: Style) -> Iterator[str]:
-        """First what is wrong, once for all sources that share a cause; then how many are healthy, with notes."""
+        """First what is None, then what is wrong, once for all sources that share a cause; then what is healthy."""
         if not len(self):  # every gradient of none exists
             yield style.text("There are no sources: a model or layer that is frozen has no trainable variables.")
         sick = {id(one) for one in self.sick()}
         healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
         groups = [names for names in self.groups() if names[0] not in healthy]
-        for first, *others in sorted(groups, key=lambda names: id(self[names[0]]) not in sick):
+        groups.sort(key=lambda names: (self[names[0]].exists is True, id(self[names[0]]) not in sick))
+        for first, *others in groups:
             told = [*self[first].lines(style)]
             if others:
                 word = "sources" if len(others) > 1 else "source"
-                told.append(style.text(f"And {len(others)} other {word}: {', '.join(others)}."))
+                told.append(style.text(f"And {len(others)} other {word}: {_cut_short(others)}."))
             yield style.between.join(told)
         if healthy:
             names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
@@ -212,7 +215,11 @@ class Explanations(Told, dict[str, Explanation]):
             one = self[name]
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
                 noted.setdefault(code, []).append(name)
-        return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
+        return [f"Note on {_cut_short(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
+
+
+def _cut_short(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _MANY else f"{', '.join(names[:_MANY])} and {len(names) - _MANY} more"
 
 
 def _counted(healthy: Sized, total: int) -> str:

@@ -1,10 +1,7 @@
-"""A traced graph as a program: the functions that it calls, the lines of its operations, and issuing one again."""
+"""A traced graph as a program: the functions that it calls, and the lines of its operations."""
 
 import contextlib
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import of_family
@@ -14,44 +11,6 @@ from tapelab.process.tensorflow import Tensors, tf
 CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
 _HOLDERS = of_family(BRANCH, CALL, LOOP)  # of functions
 SHAPES = of_family(SHAPE)  # what they give depends on no value
-# Names that raw operations have for their inputs and attributes, where they are newer than the operation's own.
-_RENAMED = {
-    "dim": "axis",
-    "e": "y",
-    "input": "condition",
-    "reduction_indices": "axis",
-    "split_dim": "axis",
-    "squeeze_dims": "axis",
-    "t": "x",
-}
-
-
-def reissue(op: tf.Operation, inputs: Tensors) -> list[tf.Tensor]:
-    """Run an operation on these inputs, through the public raw operation, so that a tape records it."""
-    if op.type == "Const":
-        return [tf.constant(tf.make_ndarray(op.get_attr("value")), op.outputs[0].dtype)]
-    raw = getattr(tf.raw_ops, op.type, None)
-    if raw is None:
-        raise LookupError("it has no public raw operation")
-    arguments, left = {}, list(inputs)
-    for argument in op.op_def.input_arg:
-        if argument.number_attr or argument.type_list_attr:
-            count = op.get_attr(argument.number_attr or argument.type_list_attr)
-            count = count if argument.number_attr else len(count)
-            arguments[argument.name], left = left[:count], left[count:]
-        else:
-            arguments[argument.name] = left.pop(0)
-    for attribute in op.op_def.attr:
-        arguments[attribute.name] = op.get_attr(attribute.name)
-    wanted = _parameters(raw)
-    for old in [name for name in arguments if name not in wanted]:
-        value, new = arguments.pop(old), _RENAMED.get(old)
-        if new in wanted:  # what else there is, such as T, is inferred
-            arguments[new] = value
-    found = raw(**arguments)
-    if found is None or isinstance(found, tf.Operation):
-        return []
-    return [found] if tf.is_tensor(found) else list(_flat(found))
 
 
 def has_custom_gradient(op: tf.Operation) -> bool:
@@ -63,7 +22,6 @@ def has_custom_gradient(op: tf.Operation) -> bool:
 
 def place(op: tf.Operation) -> str:
     """Name an operation and the line that made it: the innermost one that is in no library."""
-    op = getattr(op, "issued_from", op)
     frames = [frame for frame in op.traceback or [] if not is_library(frame.filename)]
     return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
 
@@ -114,11 +72,6 @@ def function_body(graph: tf.Graph, name: str) -> tf.Graph:
         raise LookupError(f"the body of the function {name} is not found") from error
 
 
-def nodes_of(definition: tf.compat.v1.GraphDef) -> list[Sequence[tf.compat.v1.NodeDef]]:
-    """Return the nodes of a graph, and those of each function in its library."""
-    return [definition.node, *(function.node_def for function in definition.library.function)]
-
-
 def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Return what the graph of a function has taken from outside: pairs of the tensor there and the one inside.
 
@@ -159,16 +112,3 @@ def inside(graph: tf.Graph, sources: Iterable[tf.Tensor | tf.Variable]) -> list[
                 found.append(within)
                 ids.add(id(within))
     return found
-
-
-@functools.cache
-def _parameters(raw: Callable[..., Any]) -> list[str]:
-    return [name for name in inspect.signature(raw).parameters if name != "name"]
-
-
-def _flat(found: Iterable[Any]) -> Iterator[tf.Tensor]:
-    for part in found:
-        if isinstance(part, (list, tuple)):
-            yield from part
-        else:
-            yield part

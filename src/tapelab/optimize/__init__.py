@@ -12,9 +12,10 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 
 from typing import NoReturn
 
+from tapelab.optimize.directions import conjugate_gradient_direction
 from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.least_squares import levenberg_marquardt
-from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg
+from tapelab.optimize.newtons import newton, newton_cg
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report

@@ -1,11 +1,75 @@
 """What a fit by least squares found: the parameters, and what the Jacobian at the end tells of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from tapelab.optimize.report import Report
-from tapelab.optimize.residuals import Linearized
+from tapelab.optimize.report import Report, largest
+from tapelab.process.tensorflow import tf
 
 import numpy as np
+
+# What a residual costs, as SciPy takes it: of z, the square of the residual over f_scale, the cost and its first and
+# second derivative. All are convex in the residual.
+LOSSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "linear": lambda z: np.stack([z, np.ones_like(z), np.zeros_like(z)]),
+    # Charbonnier et al., "Two deterministic half-quadratic regularization algorithms for computed imaging", 1994
+    "soft_l1": lambda z: np.stack([2 * z / (1 + np.sqrt(1 + z)), (1 + z) ** -0.5, -((1 + z) ** -1.5) / 2]),
+    # Huber, "Robust estimation of a location parameter", 1964
+    "huber": lambda z: np.where(
+        z <= 1,
+        np.stack([z, np.ones_like(z), np.zeros_like(z)]),
+        np.stack([2 * z**0.5 - 1, np.maximum(z, 1) ** -0.5, -(np.maximum(z, 1) ** -1.5) / 2]),
+    ),
+}
+_OFFSET = 1e-3  # of Bates and Watts
+
+
+class Fit(NamedTuple):
+    """The residuals of m observations and their Jacobian for n parameters at a point, in float64.
+
+    Attributes:
+        point: shape (n,).
+        value: what the residuals cost.
+        slopes, curvatures: the first and second derivative of that in each residual, shape (m,).
+        jacobian: shape (m, n).
+        gradient: of the value, shape (n,).
+        held: which parameters are held at a bound, booleans of shape (n,): pushed against it, and on it or so near that
+            the residuals would change by less than half their digits on the way there: far less than a standard error.
+        rounding: the relative rounding error of what the residuals were computed in.
+    """
+
+    point: np.ndarray
+    value: float
+    slopes: np.ndarray
+    curvatures: np.ndarray
+    jacobian: np.ndarray
+    gradient: np.ndarray
+    held: np.ndarray
+    rounding: float
+
+    @property
+    def gradient_norm(self) -> float:
+        """The largest magnitude in the gradient, in the elements that are not held at a bound."""
+        return largest(self.gradient[~self.held])
+
+
+@np.errstate(invalid="ignore", over="ignore")  # no bound and no influence; residuals that are not finite
+def fit_of(
+    point: np.ndarray, residuals: tf.Tensor, jacobian: np.ndarray, loss: Callable, scale: float, bounds: Any
+) -> Fit:
+    """Take what was computed at a point; ``bounds`` has the rows lower and upper, shape (2, n)."""
+    rounding = max(float(np.finfo(dtype).eps) for dtype in (residuals.dtype.as_numpy_dtype, jacobian.dtype))
+    values, jacobian = residuals.numpy().astype(np.float64), jacobian.astype(np.float64)
+    z = (values / scale) ** 2
+    cost, first, second = loss(z)
+    slopes, norms = values * first, np.linalg.norm(jacobian, axis=0)
+    gradient, (below, above) = jacobian.T @ slopes, np.abs(point - bounds)
+    distance = np.minimum(below, above)
+    near = (distance == 0) | ((norms > 0) & (distance * norms <= rounding**0.5 * np.linalg.norm(slopes)))
+    held = near & np.where(below < above, gradient >= 0, gradient <= 0)
+    value = float(np.sum(cost)) * scale**2 / 2
+    return Fit(point, value, slopes, first + 2 * z * second, jacobian, gradient, held, rounding)
 
 
 @dataclass
@@ -13,7 +77,7 @@ class LeastSquaresReport(Report):
     """What `levenberg_marquardt` did and found. ``value`` is half the sum of the squares, or what a robust loss has.
 
     Attributes:
-        converged: whether one of the three tests was passed.
+        converged: whether the step to the minimum of the linearised residuals is small at the end.
         parameters: the variables' values at the end, packed, shape (n,), in float64.
         at_bound: which parameters are at a bound at the end, booleans of shape (n,).
         residuals: how many there are.
@@ -29,41 +93,31 @@ class LeastSquaresReport(Report):
     residuals: int = 0
     rank: int = 0
     smallest_singular_value: float = 0.0
-    _root: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
-    _loose: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
-    _squares: float = field(default=0.0, repr=False)
-    _absolute: bool = field(default=False, repr=False)
+    _covariance: np.ndarray | str = field(default="", repr=False)  # or why there is none
 
     @property
     def stands(self) -> str:
         """What the Jacobian tells of the end, in a sentence; empty where the minimisation has not converged."""
         if not self.converged:
             return ""
-        n, bounded = self._free, ""
-        if self.at_bound.any():
-            bounded = (
-                f"; the elements {', '.join(map(str, np.flatnonzero(self.at_bound)))} (in the order of pack) are at a "
-                "bound, count as fixed there, and have no standard error"
-            )
-        if self.rank < n:
-            return (
-                f"the Jacobian has rank {self.rank} for {n} parameters: along some directions the residuals do not "
-                f"change to first order, and whether this is a minimum, a saddle or a flat place is not known{bounded}"
-            )
-        return (
-            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, and its smallest singular value "
-            f"is {self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
-            f"{bounded}"
+        n = self.residuals - self.degrees_of_freedom
+        held = ", ".join(map(str, np.flatnonzero(self.at_bound)))
+        bounded = f"; the elements {held} (in the order of pack) are at a bound, and have no standard error"
+        found = (
+            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, its smallest singular value is "
+            f"{self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
         )
-
-    @property
-    def _free(self) -> int:
-        return int(np.count_nonzero(~self.at_bound))
+        if self.rank < n:
+            found = (
+                f"the Jacobian has rank {self.rank} for {n} parameters: along some directions the residuals do not "
+                "change to first order, and whether this is a minimum, a saddle or a flat place is not known"
+            )
+        return found + bounded * bool(held)
 
     @property
     def degrees_of_freedom(self) -> int:
         """The number of residuals less that of parameters that are not at a bound."""
-        return self.residuals - self._free
+        return self.residuals - int(np.count_nonzero(~self.at_bound))
 
     @property
     def covariance(self) -> np.ndarray:
@@ -81,28 +135,9 @@ class LeastSquaresReport(Report):
         Raises:
             ValueError: if there are no degrees of freedom, or J does not determine all parameters.
         """
-        n = self._free
-        if self.rank < n:
-            raise ValueError(
-                f"the Jacobian has rank {self.rank} for {n} parameters: the residuals do not determine the elements "
-                f"{', '.join(map(str, self._loose))} (in the order of pack) apart from each other, and no covariance "
-                "exists. Fix or merge parameters, or add data"
-            )
-        if self.degrees_of_freedom < 1 and not self._absolute:
-            raise ValueError(
-                f"{self.residuals} residuals for {n} parameters leave no degrees of freedom: the variance of the "
-                "residuals is not known, and so no covariance. Add data"
-            )
-        if not np.isfinite(self._squares):
-            raise ValueError(
-                "every residual is beyond f_scale, where Huber's loss is straight: no covariance exists. Pass a larger "
-                "f_scale, about the size of a good residual"
-            )
-        variance = 1.0 if self._absolute else self._squares / self.degrees_of_freedom
-        covariance = np.full((self.parameters.size,) * 2, np.nan)
-        free = np.flatnonzero(~self.at_bound)
-        covariance[np.ix_(free, free)] = variance * (self._root @ self._root.T)
-        return covariance
+        if isinstance(self._covariance, str):
+            raise ValueError(f"no covariance exists: {self._covariance}")
+        return self._covariance
 
     @property
     def standard_errors(self) -> np.ndarray:
@@ -113,46 +148,50 @@ class LeastSquaresReport(Report):
         """
         return np.sqrt(np.diag(self.covariance))
 
-    def judge(self, here: Linearized, absolute_sigma: bool) -> None:
-        """Note what the Jacobian at the end tells: its rank, its smallest singular value, and a root of (JᵀJ)⁻¹.
+    def judge(self, here: Fit, absolute_sigma: bool) -> None:
+        """Note whether the step to the minimum of the linearised residuals is small, and what the Jacobian tells.
 
         Args:
             here: the end.
             absolute_sigma: whether the residuals have the standard deviation 1.
         """
-        self.parameters, self.residuals, self._absolute = here.point, here.residuals.size, absolute_sigma
-        self.at_bound = here.at_bound
-        self._squares = _squares(here, self._free)
-        free, size = np.flatnonzero(~self.at_bound), float(np.linalg.norm(here.influences))
-        if free.size:
-            self._judge(here.jacobian[:, free], here.point[free], here.rounding, size)
-            self._loose = free[self._loose]
-
-    def _judge(self, jacobian: np.ndarray, parameters: np.ndarray, rounding: float, size: float) -> None:
-        least = np.linalg.svd(jacobian, compute_uv=False)[-1] if jacobian.shape[0] >= jacobian.shape[1] else 0.0
-        self.smallest_singular_value = float(least)
-        scale = np.linalg.norm(jacobian, axis=0)
+        self.parameters, self.residuals, self.at_bound = here.point, here.slopes.size, here.held
+        free, rounding = np.flatnonzero(~here.held), here.rounding
+        jacobian, point = here.jacobian[:, free], np.abs(here.point[free])
+        norms, size = np.linalg.norm(jacobian, axis=0), float(np.linalg.norm(here.slopes))
         # A parameter that moves the residuals by no more than rounding when it changes by all of itself is not
         # determined.
-        moved = scale * np.abs(parameters)
-        scale = np.where((parameters != 0) & (moved <= rounding * max(moved.max(), size)), 0, scale)
-        jacobian = np.where(scale > 0, jacobian, 0)
-        scale = np.where(scale > 0, scale, 1)
-        _, values, right = np.linalg.svd(jacobian / scale, full_matrices=jacobian.shape[0] < jacobian.shape[1])
-        values = np.pad(values, (0, len(right) - len(values)))
-        kept = values > rounding * max(jacobian.shape) * values[0]
-        self.rank = int(np.count_nonzero(kept))
-        self._loose = np.empty(0, int)
-        if kept.all():
-            self._root = right.T / values / scale[:, np.newaxis]
+        seen = (norms > 0) & ((point == 0) | (norms * point > rounding * max(largest(norms * point), size)))
+        scale = np.where(seen, norms, 1)
+        left, values, right = np.linalg.svd(np.where(seen, jacobian, 0) / scale, full_matrices=False)
+        kept = values > rounding * max(jacobian.shape) * largest(values)
+        left, values, right = left[:, kept], values[kept], right[kept]
+        self.rank, freedom = values.size, max(self.degrees_of_freedom, 1)
+        if self.residuals >= free.size > 0:
+            self.smallest_singular_value = float(np.linalg.svd(jacobian, compute_uv=False)[-1])
+        # Of the cost, the curvature is mean(ψ') JᵀJ, as Huber takes it.
+        mean, along = float(np.mean(here.curvatures)), left.T @ here.slopes
+        deviation = size * (1 + free.size / self.residuals * np.var(here.curvatures) / (mean**2 or np.inf))
+        step, moved = np.abs(along / values @ right) / scale, float(np.linalg.norm(along))
+        small = "is at most 0.001 of a standard error"
+        if moved > _OFFSET * deviation * (free.size / freedom) ** 0.5:
+            digits = (step <= mean * rounding**0.5 * point).all()
+            rounded = moved <= 4 * rounding * np.linalg.norm(np.abs(jacobian) @ point)
+            small = "is small beside the parameters" if digits or rounded else ""
+        self.converged = bool(small)
+        self.reason += f"; a Gauss-Newton step from here {small or 'is not small'}"
+        if self.rank < free.size:
+            blind = ", ".join(map(str, free[np.sum(right**2, axis=0) < 1 - rounding**0.5]))
+            self._covariance = (
+                f"the Jacobian has rank {self.rank} for {free.size} parameters, and does not determine the elements "
+                f"{blind} (in the order of pack) apart from each other. Fix or merge parameters, or add data"
+            )
+        elif self.degrees_of_freedom < 1 and not absolute_sigma:
+            self._covariance = f"{self.residuals} residuals for {free.size} parameters leave no degrees of freedom"
+        elif mean <= rounding:
+            self._covariance = "every residual is beyond f_scale, where Huber's loss is straight. Pass a larger one"
         else:
-            self._loose = np.flatnonzero(np.abs(right[~kept]).max(axis=0) > rounding**0.5)
-
-
-def _squares(here: Linearized, parameters: int) -> float:
-    """What the sum of squares is for the linear loss: Σψ² (K / mean ψ')², infinite where ψ' is 0 everywhere."""
-    first, second = here.loss.derivatives(here.residuals)
-    if not (mean := np.mean(second)):
-        return np.inf
-    correction = 1 + parameters / second.size * np.var(second) / mean**2
-    return float(np.sum((first * correction / mean) ** 2))
+            root = right.T / values / scale[:, np.newaxis]
+            variance = 1.0 if absolute_sigma else (deviation / mean) ** 2 / freedom
+            self._covariance = np.full((here.point.size,) * 2, np.nan)
+            self._covariance[np.ix_(free, free)] = variance * (root @ root.T)

@@ -1,62 +1,42 @@
-"""The Levenberg-Marquardt method for sums of squares, with the covariance of the parameters that it finds.
-
-A step p solves (JᵀJ + λD²) p = -Jᵀr, J the Jacobian of the residuals r: the Gauss-Newton matrix in place of the
-Hessian, damped relative to D. D is diagonal with the norms of J's columns, so that the parameters' units do not matter
-(Marquardt, "An algorithm for least-squares estimation of nonlinear parameters", 1963; Moré, "The Levenberg-Marquardt
-algorithm: implementation and theory", 1978), or a multiple of the identity (Levenberg, "A method for the solution of
-certain non-linear problems in least squares", 1944). λ follows the ratio of the actual to the predicted decrease
-(Madsen, Nielsen and Tingleff, "Methods for non-linear least squares problems", 2004, section 3.2). The steps come from
-the singular values of J D⁻¹: JᵀJ, whose condition number is the square of J's, is never built. With a robust loss J and
-r are weighted (`tapelab.optimize.losses`), with bounds the step keeps within (`tapelab.optimize.steps`).
-"""
+"""Sums of squares, minimised by SciPy from exact Jacobians, with the covariance of the parameters that are found."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from tapelab.optimize.fit_report import LeastSquaresReport
-from tapelab.optimize.losses import Loss
+from tapelab.derivatives import NotFiniteError, pack
+from tapelab.optimize.directions import require_at_least
+from tapelab.optimize.fit_report import LOSSES, Fit, LeastSquaresReport, fit_of
 from tapelab.optimize.objective import Objective, objective_of
-from tapelab.optimize.report import Iteration, require_finite_start, require_not_negative
-from tapelab.optimize.residuals import Linearized, Residuals
-from tapelab.optimize.steps import Steps
-from tapelab.process.session.bar import progress_bar
+from tapelab.optimize.report import Iteration, assign, descending
+from tapelab.process.tensorflow import tf
 
 import numpy as np
-
-_DECREASE = 1e-4  # the part of the predicted decrease that a step has to deliver
-_LARGEST = 1e20  # of the damping; the columns of J D⁻¹ have norms up to 1
-_SCALINGS = ("columns", "identity")
 
 
 def levenberg_marquardt(
     residuals: Callable | Objective,
     *args: Any,
     wrt: Any = None,
-    sigma: Any = None,
     absolute_sigma: bool = False,
-    bounds: Any = None,
+    bounds: Any = (-np.inf, np.inf),
     loss: str = "linear",
     f_scale: float = 1.0,
-    iterations: int = 100,
-    gradient_tolerance: float = 1e-10,
-    step_tolerance: float = 1e-10,
-    cost_tolerance: float = 1e-15,
-    damping: float = 1e-3,
-    scaling: str = "columns",
-    jacobian: Callable | None = None,
+    iterations: int = 2000,
+    tolerance: float = 1e-15,
     memory_limit: int | None = None,
     compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> LeastSquaresReport:
     """Minimise half the sum of the squares of residuals, and estimate the parameters' covariance.
 
-    ``sigma``, ``absolute_sigma``, ``bounds``, ``loss`` and ``f_scale`` mean what they mean for SciPy's `curve_fit` and
-    `least_squares`, which find the same minimum. Of a robust loss the covariance is Huber's, not SciPy's.
+    The steps are those of SciPy's `least_squares` with method "trf": without bounds, Levenberg's and Marquardt's in a
+    trust region (Moré, "The Levenberg-Marquardt algorithm: implementation and theory", 1978), relative to the
+    parameters' sizes at the start, so that their units do not matter. ``absolute_sigma``, ``bounds``, ``loss`` and
+    ``f_scale`` mean what they mean for SciPy. Of a robust loss the covariance is Huber's, not SciPy's.
 
-    It has converged where the residuals are orthogonal to each of the Jacobian's columns (the cosine of the angle is
-    within ``gradient_tolerance``), a step is small, or the predicted and the actual decrease are. Tolerances are no
-    finer than what rounding in the parameters does to the residuals.
+    It has converged where the step to the minimum of the linearised residuals is small, whatever SciPy has stopped for:
+    0.001 of a standard error (Bates and Watts, "A relative offset orthogonality convergence criterion for nonlinear
+    least squares", 1981), or so small that half of each parameter's digits stay, or what rounding makes of them.
 
     Args:
         residuals: takes ``args``, reads the variables, returns the residuals: prediction less observation, tensors of
@@ -64,32 +44,22 @@ def levenberg_marquardt(
         args: passed to residuals.
         wrt: the variables to change, nested, all of one dtype. float64 is advised. Not with an objective, which has its
             own.
-        sigma: the observations' standard deviations, by which the residuals are divided: a number, or a vector of shape
-            (residuals,) in the order of `pack`. None if the residuals are divided by them already, or all are alike.
-        absolute_sigma: whether the residuals, over ``sigma``, have the standard deviation 1. If not, it is estimated
-            from them. It changes the covariance alone, and goes with the linear loss only.
-        bounds: a pair (lower, upper); each a number for all variables, or nested as ``wrt`` with numbers or arrays that
-            broadcast to the variables; -np.inf and np.inf where there is none. The start is within. Every point where
-            the residuals are evaluated is.
+        absolute_sigma: whether the residuals have the standard deviation 1, being divided by the observations'. If not,
+            one for all is estimated from them. It changes the covariance alone, and goes with the linear loss only.
+        bounds: a pair (lower, upper), each a number for all parameters or a vector of shape (n,) in the order of
+            `pack`; -np.inf or np.inf where there is none. The start is within, and every point where the residuals are
+            evaluated.
         loss: what a residual r costs: "linear", r²/2; "soft_l1" and "huber", |r| where it is large, so that outliers
             count less.
-        f_scale: the size of a residual, over ``sigma``, from which on it counts less.
-        iterations: how many steps at most.
-        gradient_tolerance: for the largest cosine, see above.
-        step_tolerance: for the step's length relative to the parameters', both scaled by the columns' norms.
-        cost_tolerance: for the decreases, relative to the sum of squares.
-        damping: λ of the first step, positive.
-        scaling: what λ multiplies. "columns": each parameter's squared norm of its column, so that units do not matter.
-            "identity": the same for all, the largest of these; for parameters of one kind, such as a network's weights,
-            where a parameter of small influence is not to move far. Both take the largest norms met so far.
-        jacobian: takes ``args``, reads the variables, returns the Jacobian as one matrix of shape (residuals, n), rows
-            and columns in the order of `pack`: one that is cheaper than automatic differentiation. At the start it is
-            compared with a Jacobian-vector product along a random vector. ``sigma`` is not in it.
+        f_scale: the size of a residual from which on it counts less.
+        iterations: how many steps are tried at most, those included that do not lower the sum.
+        tolerance: SciPy stops where a step lowers the sum, or moves the parameters, by less than this part; no finer
+            than rounding.
         memory_limit: bytes, for the Jacobian of shape (residuals, n); as for `jacobian`. Its decomposition takes some
             four times as much. Not with an objective.
         compile: "auto", "xla", "graph" or "eager", as for `jacobian`. Not with an objective.
-        callback: called with each `Iteration` when it is done, while the variables hold the best point. An exception
-            that it raises ends the minimisation. The residuals are evaluated once more after it.
+        callback: called with each `Iteration` when it is done, while the variables hold its point. An exception that it
+            raises ends the minimisation. It may not change what the residuals read.
 
     A function is traced anew in every call of this one, an objective where something has changed: what residuals reads
     from outside is what it is now.
@@ -98,140 +68,87 @@ def levenberg_marquardt(
         A `LeastSquaresReport`. A parameter that ends at a bound has no standard error: NaN. The report has the
         Jacobian's rank and smallest singular value at the end: they tell whether the linearised residuals have one
         minimum there. Their own curvature, by which it may be a saddle or a maximum where residuals are large, is not
-        looked at. The variables hold the best point found, after an interrupt too; a step that does not lower what the
-        residuals cost is not taken. Where a person watches and tqdm is installed, a bar shows what takes longer than a
-        second.
+        looked at. The variables hold the best point found, after an interrupt too. Where a person watches and tqdm is
+        installed, a bar shows what takes longer than a second.
 
     Raises:
         MemoryLimitError: if the Jacobian would not fit; `lbfgs` and `newton_cg` need none.
-        NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now.
+        NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now, or the Jacobian is
+            at a better point.
         SingularMatrixError: if a matrix in the residuals is singular there; a step to such a point is not taken.
-        ValueError, TypeError: as `jacobian`; for no residual, a negative tolerance, a damping that is not positive, an
-            unknown scaling or loss, or a ``jacobian`` that returns another shape or does not agree with the residuals;
-            for a sigma that is not positive or has another shape, for bounds that do not fit or leave out the start.
+        ValueError, TypeError: as `jacobian`; for no residual, an unknown loss, or bounds that do not fit the variables
+            or leave them out.
     """
-    tolerances = {"gradient": gradient_tolerance, "step": step_tolerance, "cost": cost_tolerance}
-    _require_sound(tolerances, damping, scaling, jacobian)
-    _require_one_meaning(absolute_sigma, loss)
+    from scipy.optimize import least_squares
+
+    require_at_least(tolerance=tolerance)
+    require_at_least(1, iterations=iterations)
+    require_at_least(1e-99, f_scale=f_scale)
+    if loss not in LOSSES or (absolute_sigma and loss != "linear"):
+        raise ValueError(
+            f"loss is {loss!r}; expected one of {', '.join(map(repr, LOSSES))}. With absolute_sigma, 'linear' alone: "
+            "residuals of the standard deviation 1 have no outliers"
+        )
     objective = objective_of(residuals, wrt, compile, memory_limit)
-    problem = Residuals(objective, args, jacobian, sigma, bounds, Loss(loss, f_scale))
-    point = problem.start
-    here = problem.linearized(point)
-    tolerances = {name: max(tolerance, 4 * here.rounding) for name, tolerance in tolerances.items()}
-    report = LeastSquaresReport(here.value, here.gradient_norm, reason=f"all {iterations} iterations used")
-    require_finite_start(report)
-    report.plan = problem.plan(here)
-    scale = np.zeros(point.size)
-    try:
-        with progress_bar(iterations, "minimising") as advance:
-            for _ in range(iterations):
-                if here.orthogonal(tolerances["gradient"]):
-                    break
-                scale = np.maximum(scale, here.norms if scaling == "columns" else here.norms.max())
-                search = _search(problem, here, scale, damping, tolerances)
-                point, damping = search.point, search.next_damping
-                report.iterations.append(search.iteration)
-                if callback is not None:
-                    problem.hold(point)
-                    callback(search.iteration)
-                here = problem.linearized(point)  # a callback may have changed what the residuals read
-                report.value, report.gradient_norm = here.value, here.gradient_norm
-                advance(loss=report.value, gradient=report.gradient_norm)
-                if search.ended:
-                    report.converged, report.reason = search.converged, search.ended
-                    break
-    finally:
-        problem.hold(point)  # a trial step may have been interrupted
-    if not report.converged and here.orthogonal(tolerances["gradient"]):
-        report.converged = True
-        report.reason = "the residuals are orthogonal to the Jacobian's columns, within the tolerance"
+    start = pack(objective.wrt)
+    sides = _sides(bounds, start.numpy())
+
+    def linearised(point: np.ndarray) -> Fit:
+        assign(objective.wrt, point)
+        values, blocks = objective.jacobian(*args)
+        if not values.shape[0]:
+            raise ValueError("the residuals are empty; expected one number for each observation, at least one")
+        columns = [np.reshape(part, (values.shape[0], -1)) for part in tf.nest.flatten(blocks)]
+        return fit_of(point.copy(), values, np.concatenate(columns, axis=1), LOSSES[loss], f_scale, sides)
+
+    def tried(point: np.ndarray) -> np.ndarray:
+        assign(objective.wrt, point)
+        try:
+            return pack(objective.f(*args)).numpy().astype(np.float64)
+        except tf.errors.InvalidArgumentError:  # a singular matrix: the residuals have no values there
+            return np.full(here.slopes.size, np.nan)
+
+    here = linearised(start.numpy().astype(np.float64))
+    report = LeastSquaresReport(here.value, here.gradient_norm, reason=f"all {iterations} steps used")
+    report.plan = objective.jacobian.plan(*args)
+    ignored = np.errstate(over="ignore", invalid="ignore")  # of a trial step that goes too far
+    with ignored, descending(report, objective.wrt, iterations, callback) as note:
+
+        def jacobian(point: np.ndarray) -> np.ndarray:
+            """SciPy asks for it at the start, and at each point that is better than those before."""
+            nonlocal here
+            if (point != here.point).any():
+                before, here = here, linearised(point)
+                if not np.isfinite(here.jacobian).all():
+                    raise NotFiniteError(
+                        "the Jacobian of the residuals is NaN or infinite where they are finite, one step from the "
+                        "point that the variables hold; look for a square root or a norm at 0, or an overflow"
+                    )
+                slope = float(before.gradient @ (here.point - before.point))
+                note(Iteration(before.value, before.gradient_norm, slope), here.point, here.value, here.gradient_norm)
+            return here.jacobian
+
+        least = max(tolerance, 4 * here.rounding)
+        sizes = np.where(here.point != 0, np.abs(here.point), 1)
+        options = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "f_scale": f_scale}
+        cost, most = loss if loss == "linear" else LOSSES[loss], iterations + 1
+        found = least_squares(tried, here.point, jacobian, tuple(sides), loss=cost, max_nfev=most, **options)
+    if found.status:
+        report.reason = f"SciPy stopped: {found.message}"
     report.judge(here, absolute_sigma)
     return report
 
 
-def _require_sound(tolerances: dict[str, float], damping: float, scaling: str, jacobian: Any) -> None:
-    for name, tolerance in tolerances.items():
-        require_not_negative(f"{name}_tolerance", tolerance)
-    if not 0 < damping < _LARGEST:
-        raise ValueError(f"damping is {damping!r}; expected a positive number below {_LARGEST:g}, such as 1e-3")
-    if scaling not in _SCALINGS:
-        raise ValueError(f"scaling is {scaling!r}; expected one of {', '.join(map(repr, _SCALINGS))}")
-    if jacobian is not None and not callable(jacobian):
-        raise TypeError(f"jacobian is a {type(jacobian).__name__}; expected a function that returns the matrix")
-
-
-def _require_one_meaning(absolute_sigma: bool, loss: str) -> None:
-    if not isinstance(absolute_sigma, (bool, np.bool_)):
-        raise TypeError(f"absolute_sigma is {absolute_sigma!r}; expected True or False. The deviations are sigma")
-    if absolute_sigma and loss != "linear":
+def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:
+    """The lower and the upper bounds, shape (2, n), as the variables' dtype has them."""
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(side, start.dtype), start.shape) for side in bounds)
+        fits = bool(np.all((lower < upper) & (lower <= start) & (start <= upper)))
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise ValueError(
-            f"absolute_sigma=True says that the residuals have the standard deviation 1, and loss={loss!r} that "
-            "some are outliers, which have not: their spread is estimated from the residuals. Leave out one of the two"
+            f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the "
+            f"order of pack, lower bounds below the upper ones, and the variables within: they are {start}"
         )
-
-
-@dataclass(frozen=True)
-class _Search:
-    """What the search for a step from one point came to.
-
-    Attributes:
-        point: where the next iteration begins: the same point, if no step was accepted.
-        iteration: the report's entry.
-        next_damping: for the next search.
-        converged: whether a test was passed.
-        ended: why the minimisation ends here, in words; empty if it goes on.
-    """
-
-    point: np.ndarray
-    iteration: Iteration
-    next_damping: float
-    converged: bool
-    ended: str
-
-
-def _search(problem: Residuals, here: Linearized, scale: np.ndarray, damping: float, tolerances: dict) -> _Search:
-    """Raise the damping until a step lowers the sum of squares, or none will. The tests look at the first step."""
-    steps = Steps(here, np.where(scale > 0, scale, 1))
-    end, predicted = steps(damping)
-    decrease = here.decrease_to(problem.tried(end))
-    ended = _passed(here, scale, end - here.point, predicted, decrease, tolerances)
-    converged, raise_by = bool(ended), 2.0
-    while not _lowers(decrease, predicted):
-        damping, raise_by = damping * raise_by, 2 * raise_by
-        if converged or damping >= _LARGEST:
-            ended = ended or "no step lowers the sum of squares; the step was refused"
-            done = _iteration(here, damping, end, 0.0)
-            return _Search(here.point, done, damping, converged, ended)
-        end, predicted = steps(damping)
-        decrease = here.decrease_to(problem.tried(end))
-    done = _iteration(here, damping, end, 1.0)
-    ratio = 1.0 if decrease >= predicted else decrease / predicted
-    damping *= max(1 / 3, 1 - (2 * ratio - 1) ** 3)
-    return _Search(end, done, damping, converged, ended)
-
-
-def _lowers(decrease: float, predicted: float) -> bool:
-    return predicted >= 0 and decrease > max(0, _DECREASE * predicted)  # NaN does not
-
-
-def _passed(
-    here: Linearized,
-    scale: np.ndarray,
-    step: np.ndarray,
-    predicted: float,
-    decrease: float,
-    tolerances: dict[str, float],
-) -> str:
-    """Which test of convergence a step passes, in words; empty if none."""
-    small = np.linalg.norm(scale * step) <= tolerances["step"] * np.linalg.norm(scale * here.point)
-    if small and _lowers(decrease, predicted):
-        return "the step is within the tolerance, relative to the parameters"
-    least = max(tolerances["cost"] * here.value, here.noise * float(np.linalg.norm(here.influences)))
-    if max(abs(predicted), abs(decrease)) <= least:
-        return "the predicted and the actual decrease are within the tolerance"
-    return ""
-
-
-def _iteration(here: Linearized, damping: float, end: np.ndarray, taken: float) -> Iteration:
-    slope = float(here.gradient @ (end - here.point))
-    return Iteration(here.value, here.gradient_norm, damping, 0, False, slope, taken)
+    return np.stack([lower, upper]).astype(np.float64)

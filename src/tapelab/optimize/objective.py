@@ -1,15 +1,11 @@
 """What a minimisation lowers, with the derivatives that it takes of it, so that they can be held."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import hessian, hvp, jacobian, jvp, pack, value_and_gradient
-from tapelab.optimize.report import assign
-from tapelab.optimize.standing import Standing, of_matrix, of_products, require_agreeing
+from tapelab.derivatives import hessian, hvp, jacobian, pack, value_and_gradient
 from tapelab.process.tensorflow import tf
-
-import numpy as np
 
 
 class Objective:
@@ -32,9 +28,9 @@ class Objective:
 
     Attributes:
         f, wrt: as given.
-        value_and_gradient, hessian, hvp, jacobian, jvp: the transforms, of which each is compiled when a minimisation
-            first calls it. ``jacobian`` and ``jvp`` are those of the result as one vector; so are the rows of
-            ``hessian``, and the vectors of ``hvp``, of the variables (see `pack`).
+        value_and_gradient, hessian, hvp, jacobian: the transforms, of which each is compiled when a minimisation first
+            calls it. ``jacobian`` returns the result as one vector, too, and its derivatives; the rows of ``hessian``
+            and the vectors of ``hvp`` are those of the variables as one vector (see `pack`).
 
     Raises:
         TypeError: if f is not callable, or ``wrt`` holds anything but variables.
@@ -55,11 +51,7 @@ class Objective:
         def packed(*args: Any) -> tf.Tensor:
             return pack(f(*args))
 
-        self.jacobian = jacobian(packed, memory_limit=memory_limit, **options)
-        self.jvp = jvp(packed, **options)
-
-    def __repr__(self) -> str:
-        return f"<Objective {getattr(self.f, '__name__', type(self.f).__name__)}>"
+        self.jacobian = jacobian(packed, memory_limit=memory_limit, return_value=True, **options)
 
 
 def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: int | None = None) -> Objective:
@@ -70,44 +62,6 @@ def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: 
     """
     if not isinstance(f, Objective):
         return Objective(f, wrt=wrt, compile=compile, memory_limit=memory_limit)
-    given = {"wrt": wrt is not None, "compile": compile != "auto", "memory_limit": memory_limit is not None}
-    for name, is_given in given.items():
-        if is_given:
-            raise TypeError(f"{name} is given with {f!r}, which was made with its own: Objective(f, wrt=…, {name}=…)")
+    if wrt is not None or compile != "auto" or memory_limit is not None:
+        raise TypeError("wrt, compile or memory_limit is given with an Objective, which was made with its own")
     return f
-
-
-def judged_by_matrix(objective: Objective, args: Sequence[Any]) -> Standing:
-    """Judge the point where the variables are by the Hessian matrix."""
-    matrix = objective.hessian(*args).numpy()
-    vector = np.full(len(matrix), len(matrix) ** -0.5, matrix.dtype)
-    _require_agreeing(objective, args, matrix @ vector, vector)
-    return of_matrix(matrix)
-
-
-def judged_by_products(objective: Objective, args: Sequence[Any], products: int) -> Standing:
-    """Judge the point where the variables are by at most so many Hessian-vector products."""
-    start, compared = pack(objective.wrt), False
-
-    def product(vector: np.ndarray) -> np.ndarray:
-        nonlocal compared
-        found = objective.hvp(*args, vector=tf.constant(vector)).numpy()
-        if not compared:
-            _require_agreeing(objective, args, found, vector)
-            compared = True
-        return found
-
-    return of_products(product, start.shape[0], start.dtype.as_numpy_dtype, products)
-
-
-def _require_agreeing(objective: Objective, args: Sequence[Any], product: np.ndarray, vector: np.ndarray) -> None:
-    point = pack(objective.wrt).numpy()
-
-    def gradient(elsewhere: np.ndarray) -> np.ndarray:
-        assign(objective.wrt, elsewhere)
-        return pack(objective.value_and_gradient(*args)[1]).numpy()
-
-    try:
-        require_agreeing(product, vector, point, gradient)
-    finally:
-        assign(objective.wrt, point)

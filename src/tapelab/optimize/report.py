@@ -1,10 +1,12 @@
 """What a minimisation did, in words and numbers, and what every method here shares."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, Plan, unpack
-from tapelab.optimize.standing import Standing
+from tapelab.derivatives import NotFiniteError, Plan, pack, unpack
+from tapelab.process.session.bar import progress_bar
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -17,20 +19,69 @@ class Iteration:
     Attributes:
         value: the loss before the step.
         gradient_norm: the largest magnitude in the gradient before the step.
-        damping: what was added to the Hessian's diagonal.
-        products: how many Hessian-vector products conjugate gradients took; 0 where the matrix was factorised.
-        negative_curvature: whether a direction was met in which the loss curves downwards.
         slope: the inner product of the gradient and the direction; negative where the direction descends.
         step: the length of the step, as a multiple of the direction; 0 for a step that was refused.
+        damping: what was added to the Hessian's diagonal; 0 where SciPy has taken the step.
+        products: how many Hessian-vector products conjugate gradients took.
+        negative_curvature: whether a direction was met in which the loss curves downwards.
     """
 
     value: float
     gradient_norm: float
-    damping: float
-    products: int
-    negative_curvature: bool
     slope: float
-    step: float
+    step: float = 1.0
+    damping: float = 0.0
+    products: int = 0
+    negative_curvature: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the Hessian matrix tells of a point where the gradient is small.
+
+    Attributes:
+        kind: "minimum" (all eigenvalues are positive), "maximum" (all are negative), "saddle" (there is a direction
+            along which the loss curves downwards), "flat" (the smallest eigenvalue is zero but for rounding), "distant"
+            (a minimum or a maximum by the eigenvalues, but Newton's step to it is not small), or "unknown" (products
+            found positive curvature only, and have not seen all directions; or there are none).
+        smallest: the smallest eigenvalue, or Ritz value, that was computed; None if there is none. Of Ritz values, the
+            smallest eigenvalue is at or below it.
+        largest: the same for the largest.
+        rounding: below this magnitude an eigenvalue is not told from zero.
+        products: how many Hessian-vector products Lanczos's method took; 0 where the whole matrix was decomposed.
+        complete: whether all different eigenvalues were found.
+        step: the length of Newton's step, relative to that of the parameters or of their way from the start; 0 where
+            it was not computed.
+        decrease: what that step lowers the loss by if it is quadratic, relative to its value or its fall so far.
+        why: why nothing is known, in words; otherwise empty.
+    """
+
+    kind: str
+    smallest: float | None = None
+    largest: float | None = None
+    rounding: float = 0.0
+    products: int = 0
+    complete: bool = False
+    step: float = 0.0
+    decrease: float = 0.0
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.smallest is None:
+            return f"whether this is a minimum is not known: {self.why}"
+        value = f"the Hessian's smallest eigenvalue is {self.smallest:.3g}"
+        if not self.complete:
+            value = f"in {self.products} products, the smallest curvature found is {self.smallest:.3g}"
+        return {
+            "minimum": f"a minimum: {value}",
+            "maximum": f"a maximum: the Hessian's largest eigenvalue is {self.largest:.3g}",
+            "saddle": f"not a minimum: {value}, and along that direction the loss curves downwards",
+            "flat": f"a flat place: {value}, zero but for rounding ({self.rounding:.1g}); second derivatives do not "
+            "tell whether it is a minimum",
+            "distant": f"no stationary point yet: {value}, and Newton's step from here is {self.step:.2g} times as "
+            f"long as the parameters and promises {self.decrease:.2g} of the loss; pass a smaller tolerance",
+            "unknown": f"perhaps a minimum: {value}; not all directions were seen",
+        }[self.kind]
 
 
 @dataclass
@@ -47,7 +98,7 @@ class Report:
             tolerance, or nothing was asked.
         plan: how the Hessian (`newton`), its products (`newton_cg`), the gradient (`lbfgs`) or the Jacobian
             (`levenberg_marquardt`) was computed the first time, and which faster ways were given up; None where none
-            was, or the Jacobian was the caller's.
+            was.
     """
 
     value: float
@@ -58,15 +109,16 @@ class Report:
     standing: Standing | None = None
     plan: Plan | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.value) or not np.isfinite(self.gradient_norm):
+            raise NotFiniteError(
+                f"the loss is {self.value} and its gradient's largest magnitude {self.gradient_norm} at the variables' "
+                "present values; start where both are finite"
+            )
+
     def __str__(self) -> str:
-        lines = ["  loss          gradient   damping    products  curvature  step"]
-        lines += [
-            f"  {i.value:<12.6g}  {i.gradient_norm:<9.2e}  {i.damping:<9.1e}  {i.products:<8d}  "
-            f"{'negative' if i.negative_curvature else 'positive':9}  {i.step:.3g}"
-            for i in self.iterations
-        ]
-        lines += [f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"]
-        return "\n".join([*lines, *([f"  {self.stands}"] if self.stands else [])])
+        end = f"loss {self.value:.6g} and gradient {self.gradient_norm:.2g} after {len(self.iterations)} steps"
+        return f"{end}; {self.reason}\n{self.stands}".rstrip()
 
     @property
     def stands(self) -> str:
@@ -74,28 +126,41 @@ class Report:
         return str(self.standing or "")
 
 
-def assign(wrt: Any, point: tf.Tensor) -> None:
+def assign(wrt: Any, point: Any) -> None:
     """Give nested variables the values of a packed vector."""
-    for variable, part in zip(tf.nest.flatten(wrt), tf.nest.flatten(unpack(point, wrt)), strict=True):
+    packed = tf.cast(point, tf.nest.flatten(wrt)[0].dtype)
+    for variable, part in zip(tf.nest.flatten(wrt), tf.nest.flatten(unpack(packed, wrt)), strict=True):
         variable.assign(part)
 
 
-def require_finite_start(report: Report) -> None:
-    """Raise NotFiniteError if the loss or its gradient is not finite at the start."""
-    if not np.isfinite(report.value) or not np.isfinite(report.gradient_norm):
-        raise NotFiniteError(
-            f"the loss is {report.value} and its gradient's largest magnitude {report.gradient_norm} at the variables' "
-            "present values; start where both are finite"
-        )
+@contextlib.contextmanager
+def descending(
+    report: Report, wrt: Any, iterations: int, callback: Callable[[Iteration], Any] | None
+) -> Iterator[Callable[[Iteration, Any, float, float], None]]:
+    """Keep the best point of a minimisation in the block: the variables hold it afterwards, an interrupt included.
+
+    Yields:
+        What to call after each iteration, with it, the best point, and the value and the gradient's norm there.
+    """
+    best = pack(wrt)
+    try:
+        with progress_bar(iterations, "minimising") as advance:
+
+            def note(done: Iteration, point: Any, value: float, gradient_norm: float) -> None:
+                nonlocal best
+                best = point
+                report.iterations.append(done)
+                report.value, report.gradient_norm = value, gradient_norm
+                if callback is not None:
+                    assign(wrt, best)
+                    callback(done)
+                advance(loss=value, gradient=gradient_norm)
+
+            yield note
+    finally:
+        assign(wrt, best)  # a trial step may have been interrupted
 
 
-def require_not_negative(name: str, value: float) -> None:
-    """Raise ValueError for a negative number, or NaN."""
-    if not value >= 0:
-        raise ValueError(f"{name} is {value!r}; expected 0 or a positive number")
-
-
-def require_probes(probes: int) -> None:
-    """Raise ValueError for anything but a number of products, or 0."""
-    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 0:
-        raise ValueError(f"probes is {probes!r}; expected a number of Hessian-vector products, or 0 for none")
+def largest(gradient: Any) -> float:
+    """The largest magnitude in a vector."""
+    return float(np.max(np.abs(gradient), initial=0))

@@ -22,6 +22,6 @@ and `names_elsewhere` answers whoever imports a name of another library.
 from tapelab.process.leases import Owner
 from tapelab.process.loggers import quiet_logger
 from tapelab.process.stderr import quiet_log, quiet_stderr
-from tapelab.process.symbols import all_replaced, original, replaced, underneath
+from tapelab.process.symbols import all_replaced, original, replaced
 
-__all__ = ["Owner", "all_replaced", "original", "quiet_log", "quiet_logger", "quiet_stderr", "replaced", "underneath"]
+__all__ = ["Owner", "all_replaced", "original", "quiet_log", "quiet_logger", "quiet_stderr", "replaced"]

@@ -26,10 +26,6 @@ class _Symbol(Shared):
         self.stand_in = None
         self._ours = [self.original]  # all that was ever placed here
 
-    def is_of(self, owner: Any, name: Hashable) -> bool:
-        """Whether this is the attribute or entry of that name."""
-        return self._owner is owner and self._name == name
-
     def settle(self) -> None:
         if _symbols.get(self._key) is not self:
             return  # it is as before, and may have another `_Symbol` since, with the same stand-in
@@ -95,8 +91,7 @@ def replaced(
     """Have a callable replaced while the block runs, for the calls that are made in its context.
 
     Other threads call the original, through a stand-in that is there as long as anybody wants a replacement. Of nested
-    blocks the innermost decides. The replacement calls `original(owner, name)` for what it does not do itself, or
-    `underneath` where blocks of other kinds may be around its own.
+    blocks the innermost decides. The replacement calls `original(owner, name)` for what it does not do itself.
 
     Args:
         owner: a module, a class or a mapping such as a registry.
@@ -121,21 +116,6 @@ def all_replaced(places: Iterable[tuple[Any, Hashable, Callable]]) -> contextlib
         AttributeError, KeyError: if there is nothing of one of those names when the block begins.
     """
     return Block(*[_Replacement(*place) for place in places])
-
-
-def underneath(owner: Any, name: Hashable, replacement: Callable) -> Callable:
-    """Return what a replacement covers in this context: another one, of a block around its own, or the original.
-
-    Raises:
-        AttributeError, KeyError: if there is nothing of that name.
-    """
-    covered = False
-    for lease in reversed(inside.get()):
-        if lease.active and isinstance(lease.shared, _Symbol) and lease.shared.is_of(owner, name):
-            if covered and lease.replacement is not replacement:
-                return lease.replacement
-            covered = covered or lease.replacement is replacement
-    return original(owner, name)
 
 
 def original(owner: Any, name: Hashable) -> Callable:

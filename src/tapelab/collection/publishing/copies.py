@@ -25,7 +25,8 @@ from ipykernel.ipkernel import IPythonKernel
 
 FOLDER = "tapelab-work"  # beside the folder of the notebooks
 NOTES = ".tapelab-copies.json"
-# What JupyterLab writes into a notebook that it opens. Without it, one that was only looked at would have to be saved.
+# What JupyterLab writes into a notebook that it opens, with the version of its Python. Where it stands there already,
+# one that was only looked at need not be saved.
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": IPythonKernel.language_info,

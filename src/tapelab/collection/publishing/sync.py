@@ -20,7 +20,7 @@ from typing import Any
 
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.publishing import pages, times
-from tapelab.collection.publishing.copies import colab_url
+from tapelab.collection.publishing.copies import KERNEL, colab_url
 from tapelab.collection.templates import rendered
 from tapelab.process.files import write_whole
 
@@ -33,15 +33,14 @@ from rich.console import Console
 from rich.progress import track
 
 KEPT = ("tags", "alt", "jupyter", "lines_to_next_cell")  # of a cell; the last is jupytext's own, whatever the filter
-# Every twin's header. Jupytext drops what its filter does not name; JupyterLab marks a notebook as changed that names
-# its kernel otherwise than the kernel does.
+# Every twin's header. Jupytext drops what its filter does not name.
 HEADER = {
     "jupytext": {
         "formats": "ipynb,py:percent",
         "notebook_metadata_filter": "kernelspec,jupytext,-jupytext.text_representation.jupytext_version",
         "cell_metadata_filter": "tags,alt,jupyter,-all",
     },
-    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "kernelspec": KERNEL["kernelspec"],
 }
 
 _CHECK = re.compile(r"^exercises\.(\w+)\.check\(.*\)\s*\Z", re.MULTILINE)  # a cell's last line
@@ -143,7 +142,7 @@ def notebook_from_text(text: str, old: nbformat.NotebookNode | None = None) -> n
     given = [{key: value for key, value in cell.metadata.items() if key in KEPT} for cell in nb.cells]
     if old is not None:
         nb = combine_inputs_with_outputs(nb, old, fmt="py:percent")
-    nb.metadata["language_info"] = {"name": "python"}
+    nb.metadata["language_info"] = nbformat.from_dict(KERNEL["language_info"])
     nb.nbformat, nb.nbformat_minor = 4, 5
     for number, cell in enumerate(nb.cells):
         cell.id, cell.metadata = f"cell-{number:02}", nbformat.from_dict(given[number])
@@ -185,7 +184,6 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
             nb, timeout=300, kernel_name="python3", resources=resources, record_timing=False, coalesce_streams=True
         )
         client.execute(stderr=subprocess.DEVNULL)
-        nb.metadata["language_info"] = {"name": "python"}
         for cell in nb.cells:
             cell.metadata.pop("execution", None)
             # What a library says on stderr depends on the machine; the figures' and results' place is stdout.

@@ -8,6 +8,9 @@ import nbformat
 WORDS_A_MINUTE = 225
 # These two fit the minutes that readers of 26 notebooks needed for the core (10 to 32), to within 3 minutes.
 MINUTES_A_CELL = 0.6  # for code that is not folded: to read it, run it and look at what it gives
+# With predictions, experiments and detours a reader took 15 to 17 hours for 00 to 09 and first aid; their minutes for
+# reading and for exercises added up to 9.4 hours.
+WORKING = 1.7
 FOLDED = {"setup", "parameters", "check", "figure"}  # tags of cells that are not the lesson
 GENERATED = {"badges", "catalogue"}
 
@@ -26,6 +29,11 @@ class Times:
     def reading(self) -> int:
         """To read all of it."""
         return self.core + self.further
+
+    @property
+    def working(self) -> int:
+        """To work through all of it, with everything that one tries on the way: a multiple of 15."""
+        return 15 * max(1, round(WORKING * (self.reading + self.exercises) / 15))
 
 
 def of(nb: nbformat.NotebookNode) -> Times:

@@ -65,7 +65,8 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
     for name, title in PACKAGES.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
-    shutil.copyfile(catalogue.folder.resolve().parent / AUDIT, target / "audit" / "RESULTS.md")
+    audit = (catalogue.folder.resolve().parent / AUDIT).read_text(encoding="utf-8")
+    (target / "audit" / "RESULTS.md").write_text(audit.replace("](../../", f"]({home}/"), encoding="utf-8")
     mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
     for part in MATHJAX:
         copy = shutil.copytree if (mathjax / part).is_dir() else shutil.copyfile
@@ -137,7 +138,7 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
     sheet = importlib.import_module(f"tapelab.exercises.sheets.{notebook.name.partition('_')[2]}")
     for cell in nb.cells:
         shown.append(cell)
-        mystnb = cell.metadata["mystnb"] = {"image": {"alt": cell.metadata["alt"]}} if "alt" in cell.metadata else {}
+        mystnb = {"image": {"alt": cell.metadata["alt"]}} if "alt" in cell.metadata else {}
         if "badges" in cell.metadata.get("tags", []):
             cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
         elif cell.cell_type == "markdown":
@@ -153,6 +154,7 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
             if exercise := _EXERCISE.search(cell.source):
                 one = getattr(sheet, exercise[1])
                 shown.append(nbformat.v4.new_markdown_cell(rendered("exercise.md", one=one)))
+        cell.metadata["mystnb"] = mystnb
         if "outputs" in cell:
             cell.outputs = [each for output in cell.outputs for each in _with_numbers(_smaller(output))]
         for output in cell.get("outputs", []) if "alt" in cell.metadata else []:

@@ -27,8 +27,8 @@ class Needs(IntEnum):
 _OPAQUE = of_family(OUTSIDE) - with_fact("leaves")  # what these call is no function of TensorFlow's
 _WRITES, _READS = EFFECTS["writes"], with_fact("reads")
 _ASSIGNED = (
-    "it gives a variable a value that depends on the sources, and goes on with the variable: TensorFlow leaves out that "
-    "path. Use the value itself, and assign it after the derivative"
+    "it gives a variable a value that depends on the sources, and goes on with the variable: TensorFlow leaves out "
+    "that path. Use the value itself, and assign it after the derivative"
 )
 # Through these nothing is differentiated, and that is what they are for.
 _ENDS = with_fact("flat") & (with_fact("passes") | with_fact("valueless"))

@@ -1,8 +1,7 @@
 """Exercises and predictions of the notebook "Batch Jacobians"."""
 
-from unittest import mock
-
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises.sheets.jacobians import _count_passes
 
 import tensorflow as tf
 
@@ -53,6 +52,21 @@ ones = Prediction(
     ),
 )
 
+not_a_loop = Prediction(
+    "batch_jacobians.not_a_loop",
+    remarks=(
+        (
+            ["roll 0", "roll -1"],
+            "An axis counted from the front is found again behind the new one. Which other loses something?",
+        ),
+        (
+            ["roll 0", "pad"],
+            "An axis counted from the front is found again behind the new one. And one counted from the end?",
+        ),
+        (["roll -1", "reverse"], "`reverse` counts its axis rightly. Which operation has a number to remember?"),
+    ),
+)
+
 too_late = Prediction(
     "batch_jacobians.too_late",
     options=("None", "zeros", "an error", "the second derivatives"),
@@ -86,23 +100,6 @@ def _weights_of_each(losses, w, batch):
     return tf.einsum("ni,no->nio", x, 2.0 * (y - targets) * (1.0 - y**2))
 
 
-def _observe_passes(answer, losses, w, batch):
-    calls = []
-
-    class Counting(tf.GradientTape):
-        def gradient(self, *args, **kwargs):
-            calls.append("gradient")
-            return super().gradient(*args, **kwargs)
-
-        def jacobian(self, *args, **kwargs):
-            calls.append("jacobian")
-            return super().jacobian(*args, **kwargs)
-
-    with mock.patch.object(tf, "GradientTape", Counting):
-        gradients = answer(losses, w, batch)
-    return {"the gradients": gradients, "more than one pass": "jacobian" in calls or calls.count("gradient") > 1}
-
-
 shared_weights = Exercise(
     title="Each example's gradient, in one pass",
     minutes=12,
@@ -117,7 +114,10 @@ shared_weights = Exercise(
         "and take the gradient with respect to them.",
     ),
     checker=Function(
-        reference=_weights_of_each, inputs=_losses, observe=_observe_passes, axes=("example", "input", "output")
+        reference=_weights_of_each,
+        inputs=_losses,
+        observe=_count_passes("the gradients", lambda *arguments: 1),
+        axes=("example", "input", "output"),
     ),
 )
 
@@ -186,6 +186,14 @@ def _(losses, w, batch):
         tape.watch(w)
         each = tf.unstack(losses(w))
     return tf.stack([tape.gradient(one, w) for one in each])
+
+
+@shared_weights.wrong("many_passes")
+def _(losses, w, batch):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(w)
+        each = losses(w)
+    return tf.vectorized_map(lambda unit: tape.gradient(each, w, output_gradients=unit), tf.eye(batch, dtype=w.dtype))
 
 
 @shared_weights.wrong("one_for_all")
@@ -487,7 +495,12 @@ laplacian = Exercise(
         "`slopes = inner.gradient(y, x)`, inside the outer `with`; then `outer.batch_jacobian(slopes, x)` outside; "
         "then the sum over the diagonal of each matrix: `tf.linalg.trace`.",
     ),
-    checker=Function(reference=_laplacian, inputs=_fields, axes=("example",)),
+    checker=Function(
+        reference=_laplacian,
+        inputs=_fields,
+        observe=_count_passes("the Laplacians", lambda function, x: 1 + x.shape[1]),
+        axes=("example",),
+    ),
 )
 
 
@@ -527,6 +540,14 @@ def _(function, x):
             y = function(x)
     slopes = inner.gradient(y, x)
     return tf.linalg.trace(outer.batch_jacobian(slopes, x))
+
+
+@laplacian.mistake("every_pair")
+def _(function, x):
+    """The Laplacians are right, and `jacobian` took a pass for each slope of each example, most of it for zeros. Which
+    function serves all examples with one pass?"""
+    outer, slopes = _slopes_on_a_tape(function, x)
+    return tf.einsum("bibi->b", outer.jacobian(slopes, x))
 
 
 @laplacian.mistake("all_entries")

@@ -330,7 +330,7 @@ def _identity_with(gradient):
 
 def _limit_rows(upstream):
     lengths = tf.sqrt(tf.reduce_sum(upstream**2, axis=1, keepdims=True))
-    return upstream * tf.minimum(1.0 / lengths, tf.ones_like(lengths))
+    return upstream / tf.maximum(lengths, tf.ones_like(lengths))
 
 
 def _tables(random, dtype):
@@ -343,7 +343,13 @@ def _tables(random, dtype):
         return random.permutation([0.1, 3.0] * rows)[:rows, None]  # some rows below the limit, some above
 
     example = tf.constant([[3.0, 4.0], [0.3, 0.4]], dtype)
-    return [(tf.constant([[5.0, -6.0], [7.0, 8.0]], dtype), example), trial((7, 5)), trial((4, 4))]
+    with_zeros = tf.constant([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]], dtype)
+    return [
+        (tf.constant([[5.0, -6.0], [7.0, 8.0]], dtype), example),
+        trial((7, 5)),
+        trial((4, 4)),
+        (tf.ones((3, 2), dtype), with_zeros),
+    ]
 
 
 each_limit = Exercise(
@@ -405,6 +411,18 @@ def _(h):
 def _(h):
     """Rows that were below the limit are made longer. A limit leaves them as they are."""
     return tf.identity(h), lambda upstream: upstream / tf.norm(upstream, axis=1, keepdims=True)
+
+
+@each_limit.mistake("zero_row")
+@tf.custom_gradient
+def _(h):
+    """Right, but for an example whose gradient is zero: it is divided by its norm, and 0/0 is NaN."""
+
+    def backward(upstream):
+        lengths = tf.norm(upstream, axis=1, keepdims=True)
+        return upstream / lengths * tf.minimum(lengths, tf.ones_like(lengths))
+
+    return tf.identity(h), backward
 
 
 @each_limit.mistake("no_limit")

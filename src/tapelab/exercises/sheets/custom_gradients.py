@@ -74,7 +74,8 @@ def _rows(random, dtype):
         return tf.constant(x, dtype), tf.constant(random.normal(size=rows), dtype)
 
     example = tf.constant([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0]], dtype)
-    return [(example, tf.constant([1.0, 2.0], dtype)), trial(7, 5), trial(4, 4)]
+    short = tf.constant([[3e-15, 4e-15], [0.0, 0.0]], dtype), tf.constant([1.0, 2.0], dtype)  # shorter than most ε
+    return [(example, tf.constant([1.0, 2.0], dtype)), trial(7, 5), trial(4, 4), short]
 
 
 norm_of_rows = Exercise(
@@ -89,7 +90,11 @@ norm_of_rows = Exercise(
         "the divisor is 0.",
     ),
     checker=Function(
-        reference=_norm_with(lambda x, norms, upstream: upstream[:, tf.newaxis] * tf.math.l2_normalize(x, axis=1)),
+        reference=_norm_with(
+            lambda x, norms, upstream: (
+                upstream[:, tf.newaxis] * x / tf.where(norms > 0, norms, tf.ones_like(norms))[:, tf.newaxis]
+            )
+        ),
         inputs=_rows,
         observe=_value_and_gradient,
         upstream=1,
@@ -129,6 +134,14 @@ def _(x, norms, upstream):
     """Right for every row but the zero one, where the gradient is NaN: 0/0. Which gradient does the text ask for
     there?"""
     return upstream[:, tf.newaxis] * x / norms[:, tf.newaxis]
+
+
+@norm_of_rows.mistake("epsilon")
+@_norm_with
+def _(x, norms, upstream):
+    """Right for rows of ordinary length. A very short row gets a gradient that is too small: the ε in the divisor is
+    larger than its norm. Choose, in place of adding."""
+    return upstream[:, tf.newaxis] * x / (norms[:, tf.newaxis] + 1e-12)
 
 
 @norm_of_rows.mistake("squared")
@@ -210,7 +223,7 @@ root_gradient = Exercise(
     hints=(
         "The search compares and chooses, and a tape finds no way through it. But what it finds satisfies an "
         "equation. Differentiate that.",
-        r"In section 4, $dE/dM$ comes from $E - \varepsilon \sin E = M$ in the same way: a small change of $M$ must "
+        r"In section 3, $dE/dM$ comes from $E - \varepsilon \sin E = M$ in the same way: a small change of $M$ must "
         "equal the change of the left side. Here the left side, $x^3 + a x$, changes with $x$ and with $a$.",
         r"$(3x^2 + a)\,dx + x\,da = dy$. With $da = 0$ you have $dx/dy$; with $dy = 0$ you have $dx/da$. Multiply "
         "each by `upstream`. `a` is a scalar that every entry uses: sum.",

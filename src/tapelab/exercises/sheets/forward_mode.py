@@ -67,6 +67,25 @@ clip_tangent = Prediction(
     ),
 )
 
+kinks = Prediction(
+    "forward_mode.kinks",
+    remarks=(
+        (
+            [1.0, 1.0],
+            "Both functions are x, so 1 is their derivative. A tape multiplies and adds what it has for relu.",
+        ),
+        (
+            [0.0, 0.0],
+            "For the second, look at each of its two terms: what is the slope of min, and of max, where both are 0?",
+        ),
+        (
+            [0.0, 1.0],
+            "For the second, look at each of its two terms: what is the slope of min, and of max, where both are 0?",
+        ),
+        ([2.0, 2.0], "That is what the second gives. Which slope does TensorFlow take for relu at 0?"),
+    ),
+)
+
 radius = Prediction(
     "forward_mode.radius",
     remarks=(
@@ -78,21 +97,22 @@ radius = Prediction(
 
 
 def _layers(random, dtype):
-    """Keras layers with tanh, each with data and the place of one weight."""
+    """Keras layers, each with data and the place of one weight."""
 
-    def dense(ins, outs, batch, row, column):
-        layer = tf.keras.layers.Dense(outs, activation="tanh", dtype=dtype.name)
+    def dense(ins, outs, batch, row, column, activation="tanh"):
+        layer = tf.keras.layers.Dense(outs, activation=activation, dtype=dtype.name)
         layer.build((batch, ins))
         layer.set_weights([random.normal(size=(ins, outs)), random.normal(size=outs)])
         return layer, tf.constant(random.normal(size=(batch, ins)), dtype), row, column
 
-    return [dense(5, 6, 7, 3, 2), dense(4, 2, 3, 1, 0)]
+    return [dense(5, 6, 7, 3, 2), dense(4, 2, 3, 1, 0), dense(3, 4, 5, 2, 1, "sigmoid")]
 
 
 def _one_weight(layer, data, row, column):
-    """The closed form: only output `column` moves, by (1 - y²) times the data's entry `row`."""
+    """The closed form: only output `column` moves, by the slope of the activation times the data's entry `row`."""
     y = layer(data)
-    return (1.0 - y**2) * data[:, row, tf.newaxis] * tf.one_hot(column, y.shape[1], dtype=y.dtype)
+    slope = 1.0 - y**2 if layer.activation is tf.keras.activations.tanh else y * (1.0 - y)
+    return slope * data[:, row, tf.newaxis] * tf.one_hot(column, y.shape[1], dtype=y.dtype)
 
 
 one_weight = Exercise(
@@ -106,7 +126,12 @@ one_weight = Exercise(
         "`tf.scatter_nd([[row, column]], tf.ones([1], dtype), shape)` makes such a tangent. The primal is "
         "`layer.kernel.value`.",
     ),
-    checker=Function(reference=_one_weight, inputs=_layers, axes=("example", "output")),
+    checker=Function(
+        reference=_one_weight,
+        inputs=_layers,
+        observe=_count_passes("the derivative", lambda *arguments: 1),
+        axes=("example", "output"),
+    ),
 )
 
 
@@ -128,6 +153,15 @@ def _(layer, data, row, column):
     with tf.autodiff.ForwardAccumulator(kernel, direction) as accumulator:
         outputs = layer(data)
     return accumulator.jvp(outputs)
+
+
+@one_weight.mistake("whole_jacobian")
+def _(layer, data, row, column):
+    """The numbers are right, and a whole Jacobian was built for them, a pass for each output of each example. One
+    forward pass along one direction of the kernel is enough."""
+    with tf.GradientTape() as tape:
+        outputs = layer(data)
+    return tape.jacobian(outputs, layer.kernel)[..., row, column]
 
 
 @one_weight.mistake("not_reached")
@@ -308,29 +342,21 @@ def _residuals(random, dtype):
         return function, *(tf.constant(random.normal(size=ins), dtype) for _ in range(2))
 
     def curved(x):
-        return tf.stack([x[0] ** 2, x[0] * x[1], x[1] - 1.0])
+        return tf.stack([x[0] ** 2, x[0] * x[1], x[1] * x[2], x[2] - 1.0])
 
     def jacobian(x):
         zero, one = tf.zeros_like(x[0]), tf.ones_like(x[0])
-        return tf.stack([tf.stack(row) for row in ([2.0 * x[0], zero], [x[1], x[0]], [zero, one])])
+        rows = [2.0 * x[0], zero, zero], [x[1], x[0], zero], [zero, x[2], x[1]], [zero, zero, one]
+        return tf.stack([tf.stack(row) for row in rows])
 
     curved.jacobian = jacobian
-    example = (curved, tf.constant([2.0, 3.0], dtype), tf.constant([1.0, -2.0], dtype))
+    example = (curved, tf.constant([2.0, 3.0, -1.0], dtype), tf.constant([1.0, -2.0, 0.5], dtype))
     return [example, network(5, 6)]
 
 
 def _round_trip(function, x, v):
     jacobian = function.jacobian(x)
     return tf.linalg.matvec(jacobian, tf.linalg.matvec(jacobian, v), transpose_a=True)
-
-
-def _observe_round_trip(answer, function, x, v):
-    with (
-        mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
-        mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
-    ):
-        product = answer(function, x, v)
-    return {"the product": product, "a whole Jacobian was built": jacobian.called or accumulator.call_count > 1}
 
 
 round_trip = Exercise(
@@ -344,7 +370,12 @@ round_trip = Exercise(
         "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then "
         "`tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
     ),
-    checker=Function(reference=_round_trip, inputs=_residuals, observe=_observe_round_trip, axes=("input",)),
+    checker=Function(
+        reference=_round_trip,
+        inputs=_residuals,
+        observe=_count_passes("the product", lambda *arguments: 2),
+        axes=("input",),
+    ),
 )
 
 
@@ -499,7 +530,10 @@ band = Exercise(
         r"$|i - j| \le 1$, and 0 elsewhere: `tf.gather` along axis 1, then `tf.where`.",
     ),
     checker=Function(
-        reference=_differences, inputs=_bands, observe=_count_passes(lambda f, x: 3), axes=("output", "input")
+        reference=_differences,
+        inputs=_bands,
+        observe=_count_passes("the Jacobian", lambda f, x: 3),
+        axes=("output", "input"),
     ),
     seconds=60.0,  # each eager call of `jacobian` traces anew
 )
@@ -570,17 +604,33 @@ def _(f, x):
     return _in_groups(f, x)[0]
 
 
-def _observe_tapes_only(answer, function, x, v):
-    with (
-        mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
-        mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
-    ):
-        product = answer(function, x, v)
-    return {
-        "the product": product,
-        "an accumulator was used": accumulator.called,
-        "a whole Jacobian was built": jacobian.called,
-    }
+def _gathering(random, dtype):
+    """The functions of the other exercise, and one that gathers: its gradient is `IndexedSlices`."""
+
+    def gathered(x):
+        return tf.tanh(tf.gather(x, [0, 2, 2, 1])) ** 2
+
+    def jacobian(x):
+        y = tf.tanh(x)
+        return tf.gather(tf.linalg.diag(2.0 * y * (1.0 - y**2)), [0, 2, 2, 1])
+
+    gathered.jacobian = jacobian
+    vectors = (tf.constant(random.normal(size=3), dtype) for _ in range(2))
+    return [*_residuals(random, dtype), (gathered, *vectors)]
+
+
+def _observe_tapes_only(answer, *arguments):
+    used = False
+
+    def watched(*given):
+        nonlocal used
+        with mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator:
+            result = answer(*given)
+        used = accumulator.called
+        return result
+
+    counted = _count_passes("the product", lambda *given: 2)(watched, *arguments)
+    return counted | {"an accumulator was used": used}
 
 
 def _jv(function, x, v):
@@ -601,7 +651,7 @@ tapes_only = Exercise(
         "`inner.gradient(y, x, output_gradients=u)`. Then ask the outer tape for the gradient of that with respect to "
         "`u`, with `output_gradients=v`.",
     ),
-    checker=Function(reference=_jv, inputs=_residuals, observe=_observe_tapes_only, axes=("output",)),
+    checker=Function(reference=_jv, inputs=_gathering, observe=_observe_tapes_only, axes=("output",)),
 )
 
 
@@ -621,6 +671,18 @@ def _(f, x, v):
             inner.watch(x)
             y = f(x)
         u = tf.ones_like(y)  # any value does
+        outer.watch(u)
+        back = tf.convert_to_tensor(inner.gradient(y, x, output_gradients=u))  # that of a gather is IndexedSlices
+    return outer.gradient(back, u, output_gradients=v)
+
+
+@tapes_only.wrong("raised:AttributeError")
+def _(f, x, v):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        u = tf.ones_like(y)
         outer.watch(u)
         back = inner.gradient(y, x, output_gradients=u)
     return outer.gradient(back, u, output_gradients=v)
@@ -651,7 +713,7 @@ def _(f, x, v):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
-    return tape.gradient(y, x)
+    return tf.convert_to_tensor(tape.gradient(y, x))
 
 
 @tapes_only.mistake("columns_added")
@@ -663,7 +725,7 @@ def _(f, x, v):
             y = f(x)
         u = tf.ones_like(y)
         outer.watch(u)
-        back = inner.gradient(y, x, output_gradients=u)
+        back = tf.convert_to_tensor(inner.gradient(y, x, output_gradients=u))
     return outer.gradient(back, u)
 
 
@@ -676,7 +738,7 @@ def _(f, x, v):
         with tf.GradientTape() as inner:
             inner.watch(x)
             y = f(x)
-        back = inner.gradient(y, x)
+        back = tf.convert_to_tensor(inner.gradient(y, x))
     return outer.gradient(back, x, output_gradients=v)
 
 
@@ -687,7 +749,7 @@ def _(f, x, v):
             inner.watch(x)
             y = f(x)
         u = tf.ones_like(y)
-        back = inner.gradient(y, x, output_gradients=u)
+        back = tf.convert_to_tensor(inner.gradient(y, x, output_gradients=u))
     return outer.gradient(back, u, output_gradients=v)
 
 

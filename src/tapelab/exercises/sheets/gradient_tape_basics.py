@@ -1,7 +1,9 @@
 """Exercises and predictions of the notebook "Gradient tape basics"."""
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises.checks import without_a_tape
 
+import numpy as np
 import tensorflow as tf
 
 dy_dx = Prediction(
@@ -164,11 +166,12 @@ def _():
     return answer
 
 
-def _bent_by_a_tape(a, b):
-    with tf.GradientTape() as tape:
-        tape.watch([a, b])
-        y = tf.tanh(a / b)
-    return y, *tape.gradient(y, [a, b])
+def _bent(a, b):
+    """In closed form, from exponentials."""
+    q = np.asarray(a) / np.asarray(b)
+    slope = 4.0 / (np.exp(q) + np.exp(-q)) ** 2
+    found = (np.exp(q) - np.exp(-q)) / (np.exp(q) + np.exp(-q)), slope / np.asarray(b), -slope * q / np.asarray(b)
+    return tuple(tf.constant(number, a.dtype) for number in found)
 
 
 def _pairs(random, dtype):
@@ -185,7 +188,7 @@ two_more_entries = Exercise(
         "The tanh has the derivative $1 - \\tanh^2$, and `y` *is* the tanh.",
         "The quotient's are $1/b$ for `a` and $-a/b^2$ for `b`. Both are multiplied by what `q` is handed.",
     ),
-    checker=Function(reference=_bent_by_a_tape, inputs=_pairs),
+    checker=Function(reference=_bent, inputs=_pairs, observe=without_a_tape),
 )
 
 
@@ -246,6 +249,14 @@ def _(a, b):
     return y, upstream / b, -upstream * q / b
 
 
+@two_more_entries.wrong("tape")
+def _(a, b):
+    with tf.GradientTape() as tape:
+        tape.watch([a, b])
+        y = tf.tanh(a / b)
+    return y, *tape.gradient(y, [a, b])
+
+
 def _layers(random, dtype):
     def layer(batch, inputs, outputs):
         sizes = (batch, inputs), (inputs, outputs), (batch, outputs)
@@ -255,13 +266,11 @@ def _layers(random, dtype):
     return [tuple(tf.constant(part, dtype) for part in shown), layer(7, 5, 6), layer(4, 2, 3)]
 
 
-def _played_back(x, w, upstream):
-    """What a tape returns, for any upstream gradient."""
-    b = tf.zeros(w.shape[1], w.dtype)
-    with tf.GradientTape() as tape:
-        tape.watch([x, w, b])
-        y = x @ w + b
-    return tuple(tape.gradient(y, [x, w, b], output_gradients=upstream))
+def _sent_back(x, w, upstream):
+    """Index by index."""
+    u = upstream.numpy()
+    found = np.einsum("bo,io->bi", u, w), np.einsum("bi,bo->io", x, u), np.einsum("bo->o", u)
+    return tuple(tf.constant(part, x.dtype) for part in found)
 
 
 dense_backward = Exercise(
@@ -276,7 +285,7 @@ dense_backward = Exercise(
         "$w_{ij}$ times the upstream entry $j$: one of the two matrix products needs `tf.transpose(w)`, the other "
         "`tf.transpose(x)`.",
     ),
-    checker=Function(reference=_played_back, inputs=_layers, upstream=2),
+    checker=Function(reference=_sent_back, inputs=_layers, observe=without_a_tape, upstream=2),
 )
 
 
@@ -322,11 +331,9 @@ def _(x, w, upstream):
 def _(x, w, upstream):
     """These are the gradients of the mean of $y^2$. The loss may be any other: all that you need to know of it is in
     `upstream`."""
-    b = tf.zeros(w.shape[1], w.dtype)
-    with tf.GradientTape() as tape:
-        tape.watch([x, w, b])
-        loss = tf.reduce_mean((x @ w + b) ** 2)
-    return tape.gradient(loss, [x, w, b])
+    y = x @ w
+    upstream = 2.0 * y / tf.size(y, y.dtype)
+    return upstream @ tf.transpose(w), tf.transpose(x) @ upstream, tf.reduce_sum(upstream, axis=0)
 
 
 @dense_backward.mistake("averaged")
@@ -341,6 +348,15 @@ def _(x, w, upstream):
 def _(x, w, upstream):
     """All three gradients are there, in another order. Return those of `x`, `w` and `b`, in this order."""
     return tf.transpose(x) @ upstream, tf.reduce_sum(upstream, axis=0), upstream @ tf.transpose(w)
+
+
+@dense_backward.wrong("tape")
+def _(x, w, upstream):
+    b = tf.zeros(w.shape[1], w.dtype)
+    with tf.GradientTape() as tape:
+        tape.watch([x, w, b])
+        y = x @ w + b
+    return tape.gradient(y, [x, w, b], output_gradients=upstream)
 
 
 @dense_backward.wrong("transpose")
@@ -371,6 +387,14 @@ def _waves(w):
     return tf.reduce_sum(tf.cos(w) + 0.1 * w**2)
 
 
+def _hill(w):
+    return -tf.reduce_sum(w**2)
+
+
+def _flat_bottom(w):
+    return tf.reduce_sum((w - 1.0) ** 2) + 1.0
+
+
 def _slopes(random, dtype):
     return [
         (_bowl, tf.constant([1.0, -2.0], dtype), 3.0),
@@ -378,6 +402,8 @@ def _slopes(random, dtype):
         (_bowl, tf.constant([1.0, -2.0], dtype), 2.0),  # a step of 1 leads to the other side, as high as before
         (_steep_valley, tf.constant([1.0, 1.0], dtype), 1.0),
         (_waves, tf.constant([[0.3, 1.0, -0.5], [2.0, -0.2, 0.7]], dtype), 20.0),
+        (_hill, tf.constant([0.0, 0.0], dtype), 1.0),  # a maximum: the gradient is 0, and no step is a step
+        (_flat_bottom, tf.constant([1.0 + 2.0**-18, 1.0 + 2.0**-30][dtype == tf.float64] * np.ones(2), dtype), 0.4),
     ]
 
 
@@ -389,8 +415,8 @@ def _observe_step(answer, loss, start, size):
         tries += 1
         if tries > 200:  # a loop that does not end is told why, at once
             raise RuntimeError(
-                "200 tries, and the loss was never lower. Does every try begin where w was, and does it go down the "
-                "gradient?"
+                "200 tries, and the loss was never lower. Does every try begin where w was, and go down the gradient? "
+                "And does the loop end if no try helps?"
             )
         return loss(at)
 
@@ -406,7 +432,7 @@ def _slope_and_value(loss, w):
 
 def _careful(loss, w, size):
     g, before = _slope_and_value(loss, w)
-    used = next(size / 2**k for k in range(60) if loss(w - size / 2**k * g) < before)
+    used = next((size / 2**k for k in range(50) if loss(w - size / 2**k * g) < before), 0.0)
     w.assign_sub(used * g)
     return used
 
@@ -418,8 +444,10 @@ careful_step = Exercise(
     hints=(
         "Two things are done to `w`: trying sizes, which must leave it where it is, and the step itself, once. How "
         "does `loss_after` in section 4 try a size?",
-        "A loop that halves `size` for as long as the loss at `w - size * g` is not below `before`.",
-        "`while loss(w - size * g) >= before: size = size / 2`. After the loop comes one `assign_sub`.",
+        "A loop of at most 50 tries that halves `size` after each at which the loss at `w - size * g` is not below "
+        "`before`.",
+        "`for _ in range(50):` and in it `if loss(w - size * g) < before:` take the step with `assign_sub`, and "
+        "return. After it, halve. After the loop nothing has helped: `return 0.0`.",
     ),
     checker=Function(reference=_careful, inputs=_slopes, observe=_observe_step),
 )
@@ -430,22 +458,32 @@ def _(loss, w, size):
     with tf.GradientTape() as tape:
         before = loss(w)
     g = tape.gradient(before, w)
-    ...  # find the size, and take the step
-    return size
+    for _ in range(50):
+        ...  # try the size; if the loss is lower there, take the step and return the size
+    return 0.0
 
 
 @careful_step.right
 def _(loss, w, size):
     r"""`w - size * g` is a tensor, so trying a size leaves the variable as it is; `assign_sub` takes the step once the
-    size is known. A size small enough always exists where the gradient is not zero, because the loss falls by about
-    $s\,\lVert g\rVert^2$ there. This is a line search by backtracking."""
+    size is known. Where the gradient is not zero, a small enough size lowers the loss by about $s\,\lVert g\rVert^2$,
+    in exact arithmetic. In float32 that fall may be too small to see beside the loss, and at a maximum the gradient is
+    zero: then no size helps, and a loop without an end would never come back. This is a line search by backtracking."""
     with tf.GradientTape() as tape:
         before = loss(w)
     g = tape.gradient(before, w)
-    while loss(w - size * g) >= before:
+    for _ in range(50):
+        if loss(w - size * g) < before:
+            w.assign_sub(size * g)
+            return size
         size = size / 2
-    w.assign_sub(size * g)
-    return size
+    return 0.0
+
+
+def _first_lower(loss, w, size, sign=-1.0, lower=lambda after, before: after < before):
+    """The gradient, and the first size at which the loss is lower, for wrong answers; 0.0 if none of 50 is."""
+    g, before = _slope_and_value(loss, w)
+    return g, next((size / 2**k for k in range(50) if lower(loss(w + sign * size / 2**k * g), before)), 0.0)
 
 
 @careful_step.mistake("untested")
@@ -470,33 +508,40 @@ def _(loss, w, size):
 @careful_step.mistake("not_lower")
 def _(loss, w, size):
     """A step is taken after which the loss is as high as before. *Lower* is asked for."""
-    g, before = _slope_and_value(loss, w)
-    while loss(w - size * g) > before:
-        size = size / 2
-    w.assign_sub(size * g)
-    return size
+    g, used = _first_lower(loss, w, size, lower=lambda after, before: after <= before)
+    w.assign_sub(used * g)
+    return used
 
 
 @careful_step.mistake("halved_once_more")
 def _(loss, w, size):
     """The size is half of the first one that lowers the loss. Is it halved once more after it was found?"""
-    g, before = _slope_and_value(loss, w)
-    after = before
-    while after >= before:
-        after = loss(w - size * g)
-        size = size / 2
-    w.assign_sub(size * g)
-    return size
+    g, used = _first_lower(loss, w, size)
+    w.assign_sub(used / 2 * g)
+    return used / 2
 
 
 @careful_step.mistake("not_moved")
 def _(loss, w, size):
     """The size is right, and `w` is where it was. Was the step taken? `w = w - …` gives the name to a new tensor and
     leaves the variable alone; section 4 says what to use."""
+    return _first_lower(loss, w, size)[1]
+
+
+@careful_step.mistake("size_where_none_helps")
+def _(loss, w, size):
+    """Right where a step lowers the loss. Where none does, `w` must stay, and the answer is 0."""
+    g, used = _first_lower(loss, w, size)
+    w.assign_sub(used * g)
+    return used or size
+
+
+@careful_step.wrong("raised:RuntimeError")
+def _(loss, w, size):
     g, before = _slope_and_value(loss, w)
     while loss(w - size * g) >= before:
         size = size / 2
-    w = w - size * g
+    w.assign_sub(size * g)
     return size
 
 
@@ -510,21 +555,17 @@ def _(loss, w, size):
     return size
 
 
-@careful_step.wrong("raised:RuntimeError")
+@careful_step.wrong("zeros")
 def _(loss, w, size):
-    g, before = _slope_and_value(loss, w)
-    while loss(w + size * g) >= before:
-        size = size / 2
-    w.assign_add(size * g)
-    return size
+    g, used = _first_lower(loss, w, size, sign=1.0)
+    w.assign_add(used * g)
+    return used
 
 
 @careful_step.wrong("none")
 def _(loss, w, size):
-    g, before = _slope_and_value(loss, w)
-    while loss(w - size * g) >= before:
-        size = size / 2
-    w.assign_sub(size * g)
+    g, used = _first_lower(loss, w, size)
+    w.assign_sub(used * g)
 
 
 def _gradients():

@@ -17,6 +17,15 @@ zeros = Prediction(
     ),
 )
 
+more_examples = Prediction(
+    "hessians_and_newton.more_examples",
+    options=("none", "one to five", "ten or more"),
+    remarks=(
+        ("one to five", "The bound is the number of active outputs. How many of 180 outputs may be active?"),
+        ("ten or more", "That was with 42 outputs. With more examples $J$ has more rows, and ReLU has not changed."),
+    ),
+)
+
 residuals = Prediction(
     "hessians_and_newton.residuals",
     options=("none", "10", "more than 1000"),

@@ -3,6 +3,7 @@
 import math
 
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.sheets.jacobians import _count_passes
 
 import tensorflow as tf
 
@@ -55,15 +56,6 @@ dead_norm = Prediction(
             "infinite",
             "One factor of the chain rule is infinite. What is the factor behind it, and what is their product?",
         ),
-    ),
-)
-
-attacked = Prediction(
-    "higher_order_gradients.attacked",
-    options=("both above 0.85", "random above 0.85, attacked below 0.65", "both below 0.65"),
-    remarks=(
-        ("both above 0.85", "A tenth of the range looks harmless to the eye. The gradient knows where it is not."),
-        ("both below 0.65", "Noise of this size does little. It is the direction that does the damage."),
     ),
 )
 
@@ -287,13 +279,17 @@ curvature = Exercise(
     beyond=True,
     hints=(
         "There are two ways. One makes `t` the source of both tapes. The other starts from what `output_gradients` "
-        "does in section 7.",
+        "does in section 6.",
         r"In terms of the Hessian the number is $v^\top H v = \sum_{ij} v_i H_{ij} v_j$: both indices are weighted "
         "with $v$. What weighs only one of them?",
         "With `t = tf.zeros([], x.dtype)`, both tapes watch `t`, and the inner one records `f(x + t * v)`. Then twice "
         "`gradient`, with respect to `t`.",
     ),
-    checker=Function(reference=_curvature, inputs=_points_with_directions),
+    checker=Function(
+        reference=_curvature,
+        inputs=_points_with_directions,
+        observe=_count_passes("the curvature", lambda f, x, v: 3),
+    ),
     seconds=30.0,  # an answer that builds the Hessian traces anew with each call
 )
 
@@ -367,6 +363,19 @@ def _(f, x, v):
 def _(f, x, v):
     """This is the curvature at $x + v$, where $t = 1$. It is asked for at the start of the walk."""
     return _along(f, x, v, tf.ones([], x.dtype))
+
+
+@curvature.mistake("whole_hessian")
+def _(f, x, v):
+    """The numbers are right, and took a pass for each input: this builds the Hessian, of which you need one number."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        gradient = inner.gradient(y, x)
+    hessian = outer.jacobian(gradient, x)
+    return tf.tensordot(v, tf.linalg.matvec(hessian, v), 1)
 
 
 @curvature.wrong("none")

@@ -70,14 +70,15 @@ def _observe_metric(answer, x):
         "the gradient of the loss": tape.gradient(loss, x),
         "the gradient of the metric": tape.gradient(metric, x) if tf.is_tensor(metric) else None,
         "recorded operations that do not lead to the loss": f"{_recorded_for_nothing(tape, loss)}",
+        "operations that read x": sum(log.keys_of(x)[0] in event.inputs for event in tape.log.events),
     }
 
 
 def _loss_and_metric(tape, x):
-    loss = tf.reduce_sum(x**3)
+    cube = x**3
     with tape.stop_recording():
-        metric = tf.reduce_max(tf.abs(x**3))
-    return loss, metric
+        metric = tf.reduce_max(tf.abs(cube))
+    return tf.reduce_sum(cube), metric
 
 
 def _vectors(random, dtype):
@@ -142,6 +143,15 @@ def _(tape, x):
     with tape.stop_recording():
         cube = x**3
         return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
+
+
+@metric_off.mistake("cubed_twice")
+def _(tape, x):
+    """All numbers are right, and the cube was computed twice. Inside the block you may read what was recorded
+    before it."""
+    with tape.stop_recording():
+        metric = tf.reduce_max(tf.abs(x**3))
+    return tf.reduce_sum(x**3), metric
 
 
 @metric_off.mistake("mean")

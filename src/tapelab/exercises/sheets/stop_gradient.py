@@ -57,6 +57,15 @@ straight = Prediction(
     ),
 )
 
+teacher_at = Prediction(
+    "stop_gradient.teacher_at",
+    options=("below 1", "at 1", "above 1"),
+    remarks=(
+        ("at 1", "There its own error is 0, and the student's is not. Which way would a small move of $p$ lower that?"),
+        ("above 1", "A steeper parabola is further from every constant. Which way lowers the student's error?"),
+    ),
+)
+
 true_values = Prediction(
     "stop_gradient.true_values",
     options=("cut", "open", "both", "neither"),
@@ -315,11 +324,8 @@ def _(scores):
 
 
 def _scaled(x, factor):
-    @tf.custom_gradient
-    def identity(x):
-        return tf.identity(x), lambda upstream: tf.cast(factor, x.dtype) * upstream
-
-    return identity(x)
+    held = tf.constant(x.numpy())  # a constant by way of NumPy
+    return held + factor * (x - held)
 
 
 def _played_back(tape, y, x, upstream):
@@ -333,7 +339,9 @@ def _observe_scaled(answer, x, factor, upstream):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = answer(x, factor)
-    return {"the value": y, "the gradient": _played_back(tape, y, x, upstream)}
+    with tf.autodiff.ForwardAccumulator(x, upstream) as accumulator:
+        forward = accumulator.jvp(answer(x, factor), unconnected_gradients="zero")
+    return {"the value": y, "the gradient": _played_back(tape, y, x, upstream), "forward mode": forward}
 
 
 def _scalings(random, dtype):
@@ -372,6 +380,18 @@ def _(x, factor):
     With $c = -1$ this is a *gradient reversal layer* (Ganin and Lempitsky, 2015): what comes before it is trained
     against what comes after it, which is how a network learns features that hide where its data come from."""
     return factor * x + tf.stop_gradient((1.0 - factor) * x)
+
+
+@turn_gradient.mistake("custom_gradient")
+def _(x, factor):
+    """Right for a tape. Forward mode does not ask a custom gradient, and finds the identity here. A cut is part of the
+    computation, and holds for both (section 3)."""
+
+    @tf.custom_gradient
+    def identity(x):
+        return tf.identity(x), lambda upstream: tf.cast(factor, x.dtype) * upstream
+
+    return identity(x)
 
 
 @turn_gradient.mistake("value_scaled")

@@ -1,7 +1,11 @@
 """Exercises and predictions of the notebook "Training with a tape"."""
 
-from tapelab.exercises import Exercise, Function, Prediction
+import weakref
 
+from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.checks import without_a_tape
+
+import numpy as np
 import tensorflow as tf
 
 first_loss = Prediction(
@@ -64,14 +68,24 @@ def _examples(random, dtype):
 
 
 def _observe_pieces(answer, w, x, y, limit):
+    errors, kept = [], []  # what a tape keeps of each piece, and how many pieces it holds when the next one comes
+
     def loss(w, x, y):
         if len(x) > limit:
             raise ValueError(f"{len(x)} examples at once do not fit; at most {limit} do")
-        return tf.reduce_mean((tf.linalg.matvec(x, w) - y) ** 2)
+        kept.append(sum(error() is not None for error in errors))
+        error = tf.linalg.matvec(x, w) - y
+        if tf.executing_eagerly():
+            errors.append(weakref.ref(error))
+        return tf.reduce_mean(error**2)
 
     w = tf.Variable(w)
     gradient = answer(loss, w, x, y, limit)
-    return {"`w`, which should stay as it is": w.read_value(), "the gradient": gradient}
+    return {
+        "`w`, which should stay as it is": w.read_value(),
+        "the gradient": gradient,
+        "the earlier pieces still in memory when the next one comes": max(kept, default=0),
+    }
 
 
 def _of_mean(w, x, y):
@@ -127,6 +141,18 @@ def _(loss, w, x, y, limit):
             some_loss = loss(w, some_x, some_y)
         total += tape.gradient(some_loss, w) * len(some_x) / len(x)
     return total
+
+
+@pieces.mistake("all_held")
+def _(loss, w, x, y, limit):
+    """The gradient is right. But one tape records all pieces, and holds every one of them until it is asked: the memory
+    is that of the whole batch."""
+    with tf.GradientTape() as tape:
+        total = 0.0
+        for start in range(0, len(x), limit):
+            some_x, some_y = x[start : start + limit], y[start : start + limit]
+            total += loss(w, some_x, some_y) * len(some_x) / len(x)
+    return tape.gradient(total, w)
 
 
 @pieces.mistake("sum_of_means")
@@ -411,11 +437,11 @@ def _answers(random, dtype):
 
 
 def _loss_gradient(labels, logits):
-    """What a tape returns."""
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    return tape.gradient(loss, logits)
+    """In closed form, in float64."""
+    z = logits.numpy().astype(np.float64)
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True) - np.eye(z.shape[1])[labels.numpy()]
+    return tf.constant(p / len(z), logits.dtype)
 
 
 logits_gradient = Exercise(
@@ -430,7 +456,7 @@ logits_gradient = Exercise(
         "Probabilities minus a matrix that has a 1 at each example's class: `tf.nn.softmax(logits)` and "
         "`tf.one_hot(labels, …, dtype=logits.dtype)`. What does the mean over the examples add?",
     ),
-    checker=Function(reference=_loss_gradient, inputs=_answers, axes=("example", "class")),
+    checker=Function(reference=_loss_gradient, inputs=_answers, observe=without_a_tape, axes=("example", "class")),
 )
 
 
@@ -502,6 +528,14 @@ def _(labels, logits):
     return -true / tf.nn.softmax(logits) / logits.shape[0]
 
 
+@logits_gradient.wrong("tape")
+def _(labels, logits):
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    return tape.gradient(loss, logits)
+
+
 @logits_gradient.wrong("sign")
 def _(labels, logits):
     true = tf.one_hot(labels, logits.shape[1], dtype=logits.dtype)
@@ -516,21 +550,27 @@ def _(labels, logits):
 
 
 def _calls(random, dtype):
-    return [tuple(_numbers(random, dtype, size, 5) for size in sizes) for sizes in ((7, 3), (7, 7, 6, 2, 1))]
+    return [tuple(_numbers(random, dtype, size, 5) for size in sizes) for sizes in ((7, 3), (7, 7, 6, 2, 1), (3, 2000))]
 
 
 def _observe_graphs(answer, *batches):
-    traced = []
+    traced, sizes = [], []
 
     def f(x):
         traced.append(tf.inside_function())
+        sizes.append(x.shape.rank and x.shape[0])
         return tf.reduce_sum(x**2, axis=1)
 
     compiled = answer(f)
     if not callable(compiled):
         raise TypeError(f"compile_once returned {compiled!r}; expected a function to call with a batch")
     results = [compiled(x) for x in batches]
-    return {"the results": results, "a graph runs": all(traced), "the number of traces": len(traced)}
+    return {
+        "the results": results,
+        "a graph runs": all(traced),
+        "the number of traces": len(traced),
+        "the size it is traced for": sizes[0],
+    }
 
 
 def _one_graph(f):
@@ -581,6 +621,24 @@ def _(f):
 def _(f):
     """The results are right, and Python runs `f` in every call: nothing is compiled."""
     return f
+
+
+@one_graph.mistake("padded")
+def _(f):
+    """One trace, and right as long as no batch is larger than the size that yours are filled up to. `f` works on all
+    those rows each time. The size can be left open."""
+    compiled = tf.function(f)
+
+    def filled_up(x):
+        return compiled(tf.pad(x, [[0, 4000 - len(x)], [0, 0]]))[: len(x)]
+
+    return filled_up
+
+
+@one_graph.wrong("raised:InvalidArgumentError")
+def _(f):
+    compiled = tf.function(f)
+    return lambda x: compiled(tf.pad(x, [[0, 1000 - len(x)], [0, 0]]))[: len(x)]
 
 
 @one_graph.wrong("raised:TypeError")

@@ -159,6 +159,7 @@ def _rows(random, dtype):
         (tf.constant([[0.0, 1.0, 2.0], [1000.0, 999.0, 998.0]], dtype),),
         (tf.constant(random.normal(size=(7, 6)), dtype),),
         (tf.constant([[800.0, 801.0], [-900.0, -901.0], [0.0, 0.5]], dtype),),
+        (tf.constant([[1000.0, 0.0, 0.0], [0.0, -1000.0, 2.0]], dtype),),  # one entry far above the others, and below
     ]
 
 
@@ -234,6 +235,14 @@ def _(x):
     return largest + tf.math.log(tf.reduce_mean(tf.exp(x - largest), axis=1))
 
 
+@log_mean_exp.mistake("mean_subtracted")
+def _(x):
+    """Subtracting the *mean* of a row helps while its entries lie close together. In the row (1000, 0, 0) the first is
+    still 667 after that, and `tf.exp` overflows. What leaves no exponent above 0?"""
+    middle = tf.reduce_mean(x, axis=1, keepdims=True)
+    return middle[:, 0] + tf.math.log(tf.reduce_mean(tf.exp(x - middle), axis=1))
+
+
 @log_mean_exp.mistake("maximum_stopped_once")
 def _(x):
     """The values are right, and the gradient is not: `tf.stop_gradient` stands around one of the two maxima and not
@@ -261,17 +270,29 @@ def _points(random, dtype):
 
 @tf.custom_gradient
 def _distances(x):
-    """Value and gradient in closed form, with NumPy."""
-    values = x.numpy()
-    apart = values[:, None] - values[None]
-    distances = np.sqrt(np.sum(apart**2, axis=2))
-    units = np.where(distances[..., None] > 0, apart / np.where(distances > 0, distances, 1.0)[..., None], 0.0)
+    """Value and gradient in closed form."""
+    apart = x[:, None] - x[None]
+    squared = tf.reduce_sum(apart**2, axis=2)
+    safe = tf.where(squared > 0, tf.sqrt(tf.where(squared > 0, squared, 1.0)), 1.0)
 
     def backward(upstream):
-        both = upstream.numpy() + upstream.numpy().T
-        return tf.constant(np.sum(both[..., None] * units, axis=1), x.dtype)
+        both = (upstream + tf.transpose(upstream)) / safe
+        return tf.reduce_sum(both[..., None] * apart, axis=1)
 
-    return tf.constant(distances, x.dtype), backward
+    return tf.where(squared > 0, safe, 0.0), backward
+
+
+def _observe_distances(answer, x):
+    seen = _with_gradient("the distances")(answer, x)
+    same_place = np.all(x.numpy()[:, None] == x.numpy()[None], axis=2)
+    found = seen["the distances"]
+    exact = np.shape(found) == same_place.shape and not np.any(np.asarray(found)[same_place])
+    seen["the distances of equal points: are they exactly 0?"] = exact
+    if x.dtype == tf.float32 and len(x) == 3:  # one compilation is enough
+        compiled = tf.function(lambda x: _with_gradient("the distances")(answer, x), jit_compile=True)
+        lost = seen["the gradient"] is None
+        seen["the gradient, compiled by XLA"] = None if lost else compiled(x)["the gradient"]
+    return seen
 
 
 distances = Exercise(
@@ -287,9 +308,7 @@ distances = Exercise(
         "squared, "
         "1.0)`, and put 0 back where `squared` is 0.",
     ),
-    checker=Function(
-        reference=_distances, inputs=_points, observe=_with_gradient("the distances"), axes=("point", "other point")
-    ),
+    checker=Function(reference=_distances, inputs=_points, observe=_observe_distances, axes=("point", "other point")),
 )
 
 
@@ -301,8 +320,8 @@ def _(x):
 @distances.right
 def _(x):
     """The diagonal is a root at 0, and so is each pair of equal points. The inner `tf.where` gives the root something
-    harmless there, so that its slope is finite; the outer one puts the 0 back, and passes the gradient 0. With the
-    outer one alone the answer counts as right here, and gives NaN once XLA compiles it: section 7."""
+    harmless there, so that its slope is finite; the outer one puts the 0 back, and passes the gradient 0. The outer one
+    alone works until XLA compiles it."""
     squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
     apart = squared > 0
     return tf.where(apart, tf.sqrt(tf.where(apart, squared, 1.0)), 0.0)
@@ -326,6 +345,28 @@ def _(x):
     """Right where the points lie far apart. Some lie 1e-6 apart, and there the ε under the root is as large as the
     squares. The distances are to be exact, so choose before the root in place of shifting it."""
     return tf.sqrt(tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2) + 1e-12)
+
+
+@distances.mistake("one_where")
+def _(x):
+    """Right when it is run eagerly. Compiled by XLA, the gradient is NaN: the root of 0 has been taken, and what
+    TensorFlow's own kernel clears away XLA multiplies out. Choose before the root as well."""
+    squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
+    return tf.where(squared > 0, tf.sqrt(squared), 0.0)
+
+
+@distances.wrong("one_where")
+def _(x):
+    squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
+    return tf.math.divide_no_nan(squared, tf.sqrt(squared))
+
+
+@distances.mistake("tiny_floor")
+def _(x):
+    """The gradient is right, and equal points are 1e-15 apart: the floor under the root is in the value. The distances
+    are to be exact."""
+    squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
+    return tf.sqrt(tf.maximum(squared, 1e-30))
 
 
 @distances.mistake("squared")

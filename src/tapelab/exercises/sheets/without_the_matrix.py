@@ -2,6 +2,7 @@
 
 from tapelab.exercises import Exercise, Function, Prediction
 from tapelab.exercises.sheets.hessians_and_newton import _pairs, _whole_hessian, _without_curvature_in_b
+from tapelab.exercises.sheets.jacobians import _count_passes
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +31,15 @@ products = Prediction(
             "three.",
         ),
         (1, "One product gives the best point along one line. Every further one adds a direction."),
+    ),
+)
+
+linearised = Prediction(
+    "without_the_matrix.linearised",
+    remarks=(
+        (4, "That is the price of starting anew each time. What of it depends on the point alone, and not on v?"),
+        (3, "The logits depend on the point alone, and so does the gradient there: two of the four."),
+        (1, "The pixels come in twice: once to move the logits, once to bring the change back to the weights."),
     ),
 )
 
@@ -86,7 +96,11 @@ product = Exercise(
         "`outer.gradient(total, xs)` is the product, part by part. Some parts may have no path to `total`: which "
         "argument of `gradient` turns `None` into zeros?",
     ),
-    checker=Function(reference=_product, inputs=_directions),
+    checker=Function(
+        reference=_product,
+        inputs=_directions,
+        observe=_count_passes("the product", lambda f, xs, vs: 5),
+    ),
     seconds=30.0,  # forward-over-reverse, where the answer takes it, is slow the first time
 )
 
@@ -109,6 +123,23 @@ def _(f, xs, vs):
         gradients = inner.gradient(value, xs)
         total = sum(tf.reduce_sum(g * v) for g, v in zip(gradients, vs))
     return outer.gradient(total, xs, unconnected_gradients="zero")
+
+
+@product.mistake("whole_hessian")
+def _(f, xs, vs):
+    """The product is right, and the whole Hessian was built for it, a pass for each of its rows. Two passes are
+    enough."""
+    products = []
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(xs)
+        with tf.GradientTape() as inner:
+            inner.watch(xs)
+            value = f(*xs)
+        gradients = inner.gradient(value, xs)
+    for gradient in gradients:
+        blocks = outer.jacobian(gradient, xs, unconnected_gradients="zero")
+        products.append(sum(tf.tensordot(block, v, axes=len(v.shape)) for block, v in zip(blocks, vs, strict=True)))
+    return products
 
 
 @product.mistake("own_blocks")
@@ -259,19 +290,54 @@ def _matrix_of(product, v):
 
 
 def _lowest(product, v):
-    return tf.linalg.eigvalsh(_matrix_of(product, v))[0]
+    return product.lowest
+
+
+_PRODUCTS = 1000  # fewer than the largest matrix has rows
+
+
+def _observe_lowest(answer, product, v):
+    count = 0
+
+    def counted(vector):
+        nonlocal count
+        count += 1
+        return product(vector)
+
+    counted.lowest = product.lowest
+    eigenvalue = answer(counted, v)
+    few = "at most" if count <= _PRODUCTS else "more than"
+    return {"the eigenvalue": eigenvalue, "the number of products": f"{few} {_PRODUCTS}"}
 
 
 def _indefinite(random, dtype):
-    """Products with three matrices of which the lowest eigenvalue is negative, and a vector to start from."""
+    """Products with matrices of which the lowest eigenvalue is negative, and a vector to start from."""
     trials = []
     for eigenvalues in ([-1.0, 2.0, 6.0], [-3.0, -1.0, 0.5, 2.0, 8.0], [-9.0, -2.0, 1.0, 4.0]):
         n = len(eigenvalues)
         vectors = np.linalg.qr(random.normal(size=(n, n)))[0]
         matrix = tf.constant(vectors @ np.diag(eigenvalues) @ vectors.T, dtype)
         start = tf.constant(vectors @ np.ones(n), dtype)  # it has a part along every eigenvector
-        trials.append((lambda v, matrix=matrix: tf.linalg.matvec(matrix, v), start))
-    return trials
+
+        def by_matrix(v, matrix=matrix):
+            return tf.linalg.matvec(matrix, v)
+
+        by_matrix.lowest = tf.constant(min(eigenvalues), dtype)
+        trials.append((by_matrix, start))
+
+    n = _PRODUCTS + 200
+    unit = random.normal(size=n)
+    mirror = tf.constant(unit / np.linalg.norm(unit), dtype)  # a reflection takes the place of the eigenvectors
+    diagonal = tf.constant(np.resize([-5.0, 1.0, 3.0, 9.0], n), dtype)
+
+    def reflected(v):
+        return v - 2 * tf.tensordot(mirror, v, 1) * mirror
+
+    def without_a_matrix(v):
+        return reflected(diagonal * reflected(v))
+
+    without_a_matrix.lowest = tf.constant(-5.0, dtype)
+    return [*trials, (without_a_matrix, reflected(tf.ones(n, dtype)))]
 
 
 lowest = Exercise(
@@ -286,7 +352,8 @@ lowest = Exercise(
         r"A product with $\sigma I - H$ is `shift * u - product(u)`. Take for $\sigma$ the magnitude that a first "
         "power iteration found. Undo the shift at the end.",
     ),
-    checker=Function(reference=_lowest, inputs=_indefinite),
+    checker=Function(reference=_lowest, inputs=_indefinite, observe=_observe_lowest),
+    seconds=30.0,  # an answer that builds the largest matrix
 )
 
 
@@ -310,6 +377,14 @@ def _(product, v):
     dominant = power_iteration(product, v)
     shift = tf.abs(dominant)  # no eigenvalue is above this
     return shift - power_iteration(lambda u: shift * u - product(u), v)
+
+
+@lowest.mistake("matrix_built")
+def _(product, v):
+    """The eigenvalues are right, and each matrix was built from as many products as it has rows: the largest has more
+    rows than you may take products."""
+    matrix = tf.stack([product(row) for row in tf.unstack(tf.eye(len(v), dtype=v.dtype))])
+    return tf.linalg.eigvalsh(matrix)[0]
 
 
 @lowest.mistake("dominant")
@@ -357,6 +432,5 @@ def _(product, v):
 @lowest.mistake("smallest_magnitude")
 def _(product, v):
     """This is the eigenvalue nearest to zero. The lowest is the most negative."""
-    matrix = tf.stack([product(row) for row in tf.unstack(tf.eye(len(v), dtype=v.dtype))])
-    eigenvalues = tf.linalg.eigvalsh(matrix)
+    eigenvalues = tf.linalg.eigvalsh(_matrix_of(product, v))
     return eigenvalues[tf.argmin(tf.abs(eigenvalues))]

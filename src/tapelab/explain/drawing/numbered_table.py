@@ -137,7 +137,7 @@ def _rows(replay: Replay, asked: Sequence[Question], marks: Mapping[Node, str]) 
 
 def _upstream(replay: Replay) -> KeysView[Node]:
     """The nodes that the target was made by, as far as they were made from the sources."""
-    depends = replay.depending(replay.sources)
+    depends = replay.made_of.keys()
 
     def makers(keys: Iterable[int]) -> list[Node]:
         nodes = map(replay.trace.producer.get, keys)

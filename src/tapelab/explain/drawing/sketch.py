@@ -76,6 +76,11 @@ def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch
     return _Draft(questions[0]).drawn(questions, findings)
 
 
+def _when(box: Box) -> int:
+    """When a box's operation ran: they stand in this order where nothing else decides."""
+    return box.events[0].index if box.events else -1
+
+
 class _Draft:
     def __init__(self, question: Question):
         self._log, self._flow = question.log, question.flow
@@ -102,8 +107,9 @@ class _Draft:
         drawing = self._sketch
         before, _ = drawing.neighbours()
         leading = reachable([box for box in drawing.boxes if box.role != "operation"], before.__getitem__)
-        drawing.boxes = [box for box in drawing.boxes if box in leading]
-        drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] in leading}
+        drawing.boxes = sorted((box for box in drawing.boxes if box in leading), key=_when)
+        links = sorted(drawing.links.items(), key=lambda link: tuple(map(_when, link[0])))
+        drawing.links = {pair: titles for pair, titles in links if pair[1] in leading}
 
     def _state(self, keys: Set[int]) -> str:
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED

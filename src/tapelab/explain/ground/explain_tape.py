@@ -13,6 +13,7 @@ from tapelab.explain.ground.log import Log, keys_in
 
 import tensorflow as tf
 
+_as_it_is = tf.autograph.experimental.do_not_convert  # AutoGraph takes no time for our own code, nor warns of it
 _USED_UP = "A non-persistent GradientTape can only be used to compute one set of gradients (or jacobians)"
 
 # Tensors that a gradient computation returned, by key, newest last: what shows that a target is itself a gradient.
@@ -89,6 +90,7 @@ class ExplainTape(tf.GradientTape):
                 self._finalizer.detach()
             self.log.close()
 
+    @_as_it_is
     def watch(self, tensor: Any) -> None:
         super().watch(tensor)
         if self._sees():
@@ -96,6 +98,7 @@ class ExplainTape(tf.GradientTape):
         elif self.in_function:
             self.told.extend(tf.nest.flatten(tensor))
 
+    @_as_it_is
     @contextlib.contextmanager
     def stop_recording(self) -> Iterator[None]:
         with super().stop_recording():
@@ -105,10 +108,12 @@ class ExplainTape(tf.GradientTape):
             finally:
                 self.log.is_paused = False
 
+    @_as_it_is
     def reset(self) -> None:
         super().reset()
         self.log.reset()
 
+    @_as_it_is
     def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         with self._computing(target, sources):
             found = super().gradient(target, sources, *arguments, **keywords)
@@ -120,11 +125,13 @@ class ExplainTape(tf.GradientTape):
             )
         return found
 
+    @_as_it_is
     def jacobian(self, target: tf.Tensor, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         self._refuse_loop(keywords)
         with self._computing(target, sources):
             return super().jacobian(target, sources, *arguments, **keywords)
 
+    @_as_it_is
     def batch_jacobian(self, target: tf.Tensor, source: Any, *arguments: Any, **keywords: Any) -> tf.Tensor | None:
         self._refuse_loop(keywords)
         with self._computing(target, source):

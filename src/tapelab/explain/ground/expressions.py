@@ -9,7 +9,7 @@ import types
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
-from tapelab.explain.ground.lines import Frame, Line
+from tapelab.explain.ground.lines import Line
 from tapelab.process import syntax
 
 
@@ -112,6 +112,16 @@ def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
     return found
 
 
+def assigned_in(code: types.CodeType | None, name: str, before: int) -> list[ast.expr]:
+    """Return what the statements of some code assign to a name above a line, the last first."""
+    tree = (code and tree_of(code.co_filename)) or ast.Module([], [])
+    whole = [one for one in ast.walk(tree) if getattr(one, "name", "") == code.co_name] if code else []
+    scope = next((one for one in whole if one.lineno <= before <= one.end_lineno), tree)
+    found = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno <= before]
+    found = [one for one in found if any(_is_name(target, name) for target in one.targets)]
+    return [one.value for one in sorted(found, key=lambda one: -one.lineno)]
+
+
 def reference(expression: ast.expr | None) -> str | None:
     """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
     part = expression
@@ -120,39 +130,6 @@ def reference(expression: ast.expr | None) -> str | None:
             return None
         part = part.value
     return ast.unparse(expression) if isinstance(part, ast.Name) else None
-
-
-def rebinding(frame: Frame, name: str | None) -> Line | None:
-    """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
-
-    Args:
-        frame: the learner's frame; its source is searched.
-        name: what to look for.
-
-    Returns:
-        The `Line` of the assignment, or None. In a notebook only the running cell is searched.
-    """
-    if frame is None or name is None:
-        return None
-    file = frame.f_code.co_filename
-    tree = tree_of(file)
-    if tree is None:
-        return None
-    scope = tree
-    if frame.f_code.co_name != "<module>":
-        functions = [node for node in ast.walk(tree) if getattr(node, "name", "") == frame.f_code.co_name]
-        scope = next((one for one in functions[::-1] if one.lineno <= frame.f_lineno <= one.end_lineno), tree)
-    found, made = None, False
-    for node in ast.walk(scope):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-            found = node.lineno
-        if not isinstance(node, ast.Assign) or not any(_is_name(target, name) for target in node.targets):
-            continue
-        if "Variable" in ast.unparse(node.value):
-            made = True
-        elif any(_is_name(part, name) for part in ast.walk(node.value)):
-            found = node.lineno
-    return Line(file, found) if found and made else None
 
 
 def _is_name(node: ast.AST, name: str) -> bool:

@@ -134,6 +134,13 @@ def walk(
     return Place(None, in_backward, function, scope=scope)
 
 
+def caller(frame: types.FrameType) -> types.FrameType:
+    """Return a frame, or the one around it that called through AutoGraph."""
+    while frame.f_code.co_filename.endswith("autograph/impl/api.py") and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
 def own_frame(frame: Frame) -> Frame:
     """Return the innermost frame, from the given one outwards, that is the learner's own, or None."""
     while frame is not None and _file_kind(frame.f_code.co_filename) != _OWN:

@@ -5,6 +5,7 @@ not paused and at least one input is on the tape with a dtype that can carry a g
 tape too.
 """
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -43,6 +44,10 @@ def keys_of(value: Any) -> list[int]:
 def keys_in(structure: Any) -> list[int]:
     """Return the keys of all values in a structure."""
     return [key for value in tf.nest.flatten(structure) for key in keys_of(value)]
+
+
+# What the last tapes saw, for what a later one is given from there: key of a tensor → keys that it was made of, line.
+ran_before = collections.deque(maxlen=4)
 
 
 class Kind(enum.Enum):
@@ -130,6 +135,7 @@ class Log:
         producers: key → the event that made a tensor, the last one where a custom gradient took over.
         python_calls: what the calls of tf.py_function keep for their gradients, as `private.python_calls` returns it.
         python_calls_of: the same for one event, by its index; events without such calls are left out.
+        bypassed: key of what a function with a custom gradient made that was passed no tensor by position → its line.
         opened, closed: when, by the numbering of tensors; None if it did not happen.
         is_open, is_paused: whether the tape is in its with block, and in `stop_recording`.
         resets: how often the tape was reset.
@@ -146,6 +152,7 @@ class Log:
         self.python_calls, self.python_calls_of = {}, {}
         self._calls_before = {}  # what was there when the tape opened
         self.opened = self.closed = None
+        self.bypassed = {}
         self.resets = 0
         self.is_open, self.is_paused = False, False
         self.failure = None
@@ -168,6 +175,8 @@ class Log:
         """The tape no longer records."""
         if self.is_open:
             self.is_open, self.closed = False, private.next_key()
+            made = {key: (event.inputs, event.line) for event in self.events for key in event.outputs}
+            ran_before.append(made)
 
     def watch(self, tensors: Any) -> None:
         """The learner watches these: a structure of tensors, variables and composite tensors."""
@@ -224,6 +233,8 @@ class Log:
             return
         inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         self._notice_variables(inputs)
+        if not inputs:
+            self.bypassed.update(dict.fromkeys(outputs, place.line))
         if not self._reaches_tape(inputs):
             return
         made_by = self.producers.get(outputs[0]) if outputs else None

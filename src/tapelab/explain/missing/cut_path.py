@@ -40,18 +40,18 @@ def along_path(question: Question, path: Iterable[Step]) -> Finding:
 
 def wrong_dtype(question: Question) -> Finding | None:
     """The `Finding` where the source or every target has no dtype for gradients, else None."""
-    path = tuple(question.flow.cheapest(question.start, question.goals) or ())
     dtype, name = tf.as_dtype(question.source.dtype).name, question.source_name
+    if can_carry(tf.as_dtype(dtype)) and any(can_carry(target.dtype) for target in question.targets):
+        return None
+    path = tuple(question.flow.cheapest(question.start, question.goals) or ())
     if not can_carry(tf.as_dtype(dtype)):
         fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
         return Finding("source_dtype", path=path, fix=fix, values={"dtype": dtype})
-    if not any(can_carry(target.dtype) for target in question.targets):
-        target, maker = question.targets[0], question.flow.producer.get(min(question.goals))
-        line = maker.line if maker else None
-        if tf.is_symbolic_tensor(target):
-            line = lines.first_own(target.op.traceback)
-        return Finding("target_dtype", line=line, path=path, values={"dtype": target.dtype.name})
-    return None
+    target, maker = question.targets[0], question.flow.producer.get(min(question.goals))
+    line = maker.line if maker else None
+    if tf.is_symbolic_tensor(target):
+        line = lines.first_own(target.op.traceback)
+    return Finding("target_dtype", line=line, path=path, values={"dtype": target.dtype.name})
 
 
 def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...]) -> Finding | None:

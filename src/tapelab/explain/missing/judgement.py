@@ -10,6 +10,7 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.log import Kind, Log
 from tapelab.explain.ground.measure import Gradient
 from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.inside_functions import Cut
@@ -21,8 +22,13 @@ from tapelab.explain.missing.while_tracing import first_line_of, is_traced, judg
 import tensorflow as tf
 
 
-def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
-    """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
+def find_all(asked: Sequence[Question], with_paths: bool = False) -> list[tuple[Finding, Any]]:
+    """Return (`Finding`, gradient or None) for each of a list of questions about one target.
+
+    Args:
+        asked: a list of `Question`.
+        with_paths: whether the path is looked for where the tape has a gradient, too.
+    """
     traced = bool(asked) and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function
     unseen = (lambda question: None) if traced else _cannot_see
     found = [_not_a_question(question) or unseen(question) or _variable_target(question) for question in asked]
@@ -33,7 +39,7 @@ def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
     if traced:
         judged_ones = zip(judged_while_tracing(open_ones, gradients), gradients, strict=True)
     else:
-        judged_ones = map(_checked, open_ones, gradients)
+        judged_ones = (_checked(one, found, with_paths) for one, found in zip(open_ones, gradients, strict=True))
     return [(finding, None) if finding else next(judged_ones) for finding in found]
 
 
@@ -92,13 +98,21 @@ def _variable_target(question: Question) -> Finding | None:
     return Finding("target_is_variable") if any(hasattr(one, "handle") for one in question.targets) else None
 
 
-def _checked(question: Question, gradient: Any) -> tuple[Finding, Any]:
+def _checked(question: Question, gradient: Any, with_paths: bool) -> tuple[Finding, Any]:
     """The `Finding` after the judgement was held against the tape's own result, and this result."""
-    finding = wrong_dtype(question) or _judged(question)
+    log = question.log
+    is_there = gradient is not None and not isinstance(gradient, Exception)
+    tape = question.tape
+    is_refused = tape.spent and (tape.refused or (next(iter(question.goals)), question.start) not in tape.asked)
+    if is_there and not (with_paths or is_refused or log.python_calls_of or log.bypassed):
+        judged = Finding("exists", exists=True)  # a gradient that the tape has needs no way to be found
+    else:
+        judged = _judged(question)
+    finding = wrong_dtype(question) or judged
     if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
         return _missing_registration(question, finding, gradient), None
     if isinstance(gradient, Exception):
-        return _not_computed(gradient), None
+        return _not_computed(gradient, log), None
     if finding.code == "target_dtype" and gradient is not None:
         fix = CAUSES[finding.code].fix.format(target=question.target_name)
         return dataclasses.replace(finding, exists=True, fix=fix), gradient
@@ -108,11 +122,11 @@ def _checked(question: Question, gradient: Any) -> tuple[Finding, Any]:
         return Finding("unknown", exists=exists, values={"says": says, "returned": returned}), gradient
     if gradient is None:
         return finding, None
-    tape = question.tape
-    asked = (next(iter(question.goals)), question.start) in tape.asked
-    if tape.spent and (tape.refused or not asked):
+    if is_refused:
         return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
-    return dataclasses.replace(finding, remarks=tuple(_remarks(question, finding, gradient))), gradient
+    passed_by = next((log.bypassed[step.end] for step in finding.path if step.end in log.bypassed), finding.line)
+    remarks = tuple(_remarks(question, finding, gradient))
+    return dataclasses.replace(finding, remarks=remarks, line=passed_by), gradient
 
 
 def _judged(question: Question) -> Finding:
@@ -132,11 +146,15 @@ def _missing_registration(question: Question, finding: Finding, error: Exception
                 for cut in question.flow.cuts_of(event, position):
                     if cut.code == "no_gradient_registered":
                         return _lookup_error(cut)
-    return _not_computed(error)
+    return _not_computed(error, question.log)
 
 
-def _not_computed(error: Exception) -> Finding:
-    return Finding("unknown", "raised", exists=None, values={"error": first_line_of(error)})
+def _not_computed(error: Exception, log: Log) -> Finding:
+    values, fix, line = {"error": first_line_of(error)}, "", None
+    if "custom_gradient" in str(error):
+        fix = CAUSES["custom_gradient_none"].fix
+        line = next((event.line for event in log.events[::-1] if event.kind is Kind.CUSTOM), None)
+    return Finding("unknown", "raised", exists=None, line=line, fix=fix, values=values)
 
 
 def _lookup_error(cut: Cut) -> Finding:
@@ -150,6 +168,8 @@ def _remarks(question: Question, finding: Finding, gradient: Gradient) -> Iterat
         yield "py_function"
     if isinstance(gradient, tf.IndexedSlices):
         yield "indexed_slices"
+    if any(step.end in question.log.bypassed for step in finding.path):
+        yield "custom_gradient_bypassed"
 
 
 def said(question: Question, finding: Finding) -> tuple[str, str]:

@@ -1,26 +1,24 @@
 """Judgement where no path of values leads from the source to the target: why do they not meet?
 
-Here the answer is about what did not happen, and some of it cannot be known for certain: a NumPy function reads a
-tensor's memory without telling anyone. Each rule says what it saw; the first that applies answers.
+What is asked first is what is certain: was the source read at all, was the target made while the tape recorded, were
+both made of one and the same tensor? Each rule says what it saw; the first that applies answers.
 """
 
-import re
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator
+from typing import Any
 
-from tapelab.explain.ground import lines
+from tapelab.explain.ground import expressions, hooks, lines, private
+from tapelab.explain.ground.evaluation import MODULES, CannotRun, Evaluation
 from tapelab.explain.ground.explain_tape import gradients_returned
-from tapelab.explain.ground.log import Event, Kind, keys_of
+from tapelab.explain.ground.log import Event, Kind, keys_of, ran_before
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.missing.cut_path import unwatched_variable
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
 
 import numpy as np
-
-# Words in a line of source that suggest that a value left TensorFlow there: no constants, names of dtypes or tf.math.
-_LEAVING = re.compile(
-    r"\bnp\.(?!pi\b|inf\b|nan\b|newaxis\b|float|int|bool)|numpy|(?<!tf\.)\bmath\.(?!pi\b|inf\b|nan\b)"
-    r"|\bscipy|\bsklearn|\bpd\.|\.item\(|\bpredict|\bfloat\((?![\"'])|\bint\(|tolist|asarray|\.shape|\.size"
-)
+import tensorflow as tf
 
 
 def without_path(question: Question) -> Finding:
@@ -33,19 +31,18 @@ def without_path(question: Question) -> Finding:
         A `Finding`.
     """
     sides = _Sides(question)
-    for rule in (_statistics, _target_outside, _replaced, _left, _constant, _copied, _perhaps_left, _before, _unused):
+    always, if_read = (_statistics, _target_outside, _read_before, _replaced), (_read_unseen, _left, _constant)
+    for rule in (*always, *(if_read if _reads(question) or not question.is_variable else ()), _unused):
         finding = rule(question, sides)
         if finding is not None:
             return finding
-    more = ""
-    branch = next((d for d in question.log.departures if d.key in sides.downstream and d.how == "__bool__"), None)
-    if branch is not None:
-        more = f" {question.source_name} only decided which branch of Python code ran."
-    certain = not _constants_after_unused(question, sides)[1]
-    if not certain:
-        more += " Or a value left TensorFlow unseen, as when a library reads it as a NumPy array."
-    line = branch.place.line if branch else None
-    return Finding("unrelated", line=line, certain=certain, values={"more": more})
+    return _unrelated(question, sides)
+
+
+def _reads(question: Question) -> list[Event]:
+    """The events that made something of the source that can carry a gradient; setting a variable is none."""
+    uses = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
+    return [event for event in uses if not question.is_variable or any(map(question.log.carries, event.outputs))]
 
 
 class _Sides:
@@ -55,6 +52,7 @@ class _Sides:
         upstream: the nodes from which the target was made.
         downstream: the nodes that were made from the source.
         roots: keys upstream that no operation of the log made and that are values, not handles.
+        reads_state: whether the target was made of any variable, too.
     """
 
     def __init__(self, question: Question):
@@ -63,6 +61,7 @@ class _Sides:
         self.downstream = flow.downstream(question.start)
         keys = [node for node in self.upstream if not isinstance(node, tuple)]
         self.roots = sorted(key for key in keys if not flow.is_made(key) and not log.is_handle(key))
+        self.reads_state = any(log.is_handle(key) for key in keys)
 
     def new_constants(self, question: Question, since: int) -> list[int]:
         """Roots that came into being after a moment while the tape was open, but for numbers written in the source."""
@@ -70,23 +69,40 @@ class _Sides:
         return [key for key in self.roots if since < key < closed and not _is_written_out(question, key)]
 
 
-def _value(question: Question, key: int) -> np.ndarray:
-    """The value of a tensor of the log or of a target, as an array."""
+def _tensor(question: Question, key: int) -> tf.Tensor:
+    """A tensor of the log, or a target."""
     tensor = question.log.tensors.get(key)
-    if tensor is None:
-        tensor = next(target for target in question.targets if key in keys_of(target))
-    return np.asarray(tensor)
+    return next(one for one in question.targets if key in keys_of(one)) if tensor is None else tensor
+
+
+def _dtype(question: Question, key: int) -> tf.DType:
+    return _tensor(question, key).dtype
+
+
+def _value(question: Question, key: int) -> np.ndarray:
+    return np.asarray(_tensor(question, key))
 
 
 def _is_written_out(question: Question, key: int) -> bool:
     """Whether a constant is a number in the line that used it, such as the 2.0 of `2.0 * x`, or an axis or a shape."""
     value = _value(question, key)
     uses = question.flow.uses(key)
-    if value.dtype.kind not in "fc" and uses:
-        return True
-    if value.size != 1 or not uses:
-        return False
-    return any(np.isclose(abs(value.item()), number) for number in lines.numbers_in(uses[0].line))
+    if not uses or value.dtype.kind not in "fc":
+        return bool(uses)
+    whole = expressions.at(uses[0].place.code, uses[0].place.instruction)
+    parts = [part for part, one in expressions.operands(whole, uses[0].inputs) if one == key] if whole else []
+    if parts:
+        return not any(isinstance(node, ast.Name) and node.id not in MODULES for node in _read_by(parts[0]))
+    return value.size == 1 and any(np.isclose(abs(value.item()), one) for one in lines.numbers_in(uses[0].line))
+
+
+def _read_by(expression: ast.AST) -> Iterator[ast.AST]:
+    """The parts of an expression, without those of which only the shape or the length is taken."""
+    is_shape = isinstance(expression, ast.Attribute) and expression.attr in ("shape", "size", "ndim", "dtype")
+    if not is_shape and expressions.called(expression) != "len":
+        yield expression
+        for part in ast.iter_child_nodes(expression):
+            yield from _read_by(part)
 
 
 def _statistics(question: Question, sides: _Sides) -> Finding | None:
@@ -102,12 +118,18 @@ def _target_outside(question: Question, sides: _Sides) -> Finding | None:
     if maker is not None:
         return None
     if log.closed is not None and target > log.closed:
-        if target in gradients_returned:
-            return Finding("inner_gradient_outside")
-        return Finding("target_after_tape")
+        code = "inner_gradient_outside" if target in gradients_returned else "target_after_tape"
+        return Finding(code, line=_line_of_target(question))
     if target < log.opened and target != question.start:
-        return Finding("target_before_tape")
+        read = question.origins().reading(_tensor(question, target), question.source)
+        return Finding("target_before_tape", line=read.line if read else _line_of_target(question))
     return None
+
+
+def _line_of_target(question: Question) -> lines.Line | None:
+    """Where the target, which the log does not know, was made."""
+    origin = question.origins().made(question.targets[0])
+    return origin.line if origin else None
 
 
 def _replaced(question: Question, sides: _Sides) -> Finding | None:
@@ -161,23 +183,27 @@ def _twin(question: Question, sides: _Sides) -> int | None:
 
 
 def _left(question: Question, sides: _Sides) -> Finding | None:
-    """A value was handed to Python by a method that the hooks see, and a constant came in afterwards."""
+    """A value was handed to Python by a method that the hooks see, and came back; or nothing but constants did."""
     for departure in question.log.departures:
         if departure.key not in sides.downstream or departure.how == "__bool__":
             continue
         later = sides.new_constants(question, departure.time)
-        came_back = [key for key in later if _same_value(question, departure.key, key)]
-        if came_back or later:
-            line, how = departure.place.line, departure.how.strip("_")
-            return Finding("left_tensorflow", "handed", line=line, certain=bool(came_back), values={"how": how})
+        came_back = any(_same_value(question, departure.key, key) for key in later)
+        is_all = set(sides.roots) == {*later, *(key for key in sides.roots if _is_written_out(question, key))}
+        if came_back or (later and is_all and not sides.reads_state):
+            values = {"how": departure.how.strip("_")}
+            return Finding("left_tensorflow", "handed", line=departure.place.line, certain=came_back, values=values)
     return None
 
 
 def _same_value(question: Question, left: int, returned: int) -> bool:
-    before, after = _value(question, left), _value(question, returned)
-    if before.dtype.kind not in "fiubc" or after.dtype.kind not in "fiubc":
+    return _equal(_value(question, left), _value(question, returned))
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype.kind not in "fiubc" or other.dtype.kind not in "fiubc" or one.size != other.size:
         return False
-    return before.size == after.size and np.allclose(before.ravel(), after.ravel())
+    return np.allclose(one.ravel(), other.ravel(), equal_nan=True)
 
 
 def _constant(question: Question, sides: _Sides) -> Finding | None:
@@ -192,96 +218,138 @@ def _constant(question: Question, sides: _Sides) -> Finding | None:
     return Finding("constant_derivative", line=max(backward, key=lambda event: event.index).line)
 
 
-_MADE_BY_NUMPY = {"the sum": np.sum, "the mean": np.mean, "the largest": np.max, "the smallest": np.min}
-
-
-def _copied(question: Question, sides: _Sides) -> Finding | None:
-    """A constant came in that has the numbers of a value that no operation used, or what NumPy makes of them."""
-    first, later = _constants_after_unused(question, sides)
-    if first is None:
-        return None
-    left = first.outputs[0]
-    before = _value(question, left)
-    if before.dtype.kind != "f" or not before.size:
-        return None
-    for key in later:
-        after, what = _value(question, key), None
-        if _same_value(question, left, key):
-            what = "all its numbers"
-        elif after.size == 1 and before.size > 1:
-            what = next((name for name, made in _MADE_BY_NUMPY.items() if np.isclose(made(before), after.item())), None)
-        if what is not None and after.any():
-            uses = question.flow.uses(key)
-            line = _suspicious_line(question, first, later) or (uses[0].line if uses else first.line)
-            values = {"op": first.name, "what": what}
-            return Finding("left_tensorflow", "read", line=line, certain=False, values=values)
+def _read_unseen(question: Question, sides: _Sides) -> Finding | None:
+    """NumPy reads memory unseen. But running what the learner wrote for a constant again shows what it read."""
+    for key in sides.new_constants(question, question.log.opened):
+        for use in question.flow.uses(key):
+            whole = expressions.at(use.place.code, use.place.instruction)
+            for part in ast.iter_child_nodes(whole) if whole is not None else ():
+                part = part.value if isinstance(part, ast.keyword) else part
+                run = _Again(question, use)
+                if isinstance(part, ast.expr) and run.gives(part, key):
+                    read = [one for one in run.read if one[0] in sides.downstream]
+                    if read:
+                        what, line = ast.unparse(read[-1][1]), lines.Line(use.line.file, read[-1][1].lineno)
+                        return Finding("left_tensorflow", "read", line=line, values={"what": what})
     return None
 
 
-def _constants_after_unused(question: Question, sides: _Sides) -> tuple[Event | None, list[int]]:
-    """Find what is left behind where NumPy read a value: a result without use, and constants that came later.
+class _Again:
+    """What the learner wrote, run again with the values that the log has from the same code."""
 
-    Returns:
-        The first event downstream of the source whose result no operation used, or None; and the keys of new constants.
-    """
-    flow = question.flow
-    unused = [
-        flow.producer[node]
-        for node in sides.downstream
-        if not isinstance(node, tuple) and node in flow.producer and not flow.uses(node)
-    ]
-    first = min(unused, key=lambda event: event.index, default=None)
-    if first is not None:
-        return first, sides.new_constants(question, max(first.outputs))
-    # A watched tensor that only NumPy read is without use itself.
-    if not flow.uses(question.start) and (question.is_variable or question.start in question.log.on_tape):
-        return None, sides.new_constants(question, question.log.opened)
-    return None, []
+    def __init__(self, question: Question, use: Event):
+        self._question, self._use = question, use
+        self._known, self._asked = {}, set()
+        self.read = []  # (key of a tensor that was read, the expression that read it)
+        for event in question.log.events[: use.index]:
+            expression = expressions.at(event.place.code, event.place.instruction)
+            if event.place.code is use.place.code and expression is not None and event.outputs:
+                self._known[ast.unparse(expression)] = event.outputs[0]
+
+    def gives(self, expression: ast.expr, key: int) -> bool:
+        """Whether an expression gives the value of a tensor, and read another one for it."""
+        try:
+            with hooks.deaf(), private.paused():
+                found = np.asarray(self._value(expression))
+        except Exception:  # whatever it is: it cannot be run again
+            return False
+        return bool(self.read) and _equal(found, _value(self._question, key))
+
+    def _value(self, expression: ast.expr) -> Any:
+        run = Evaluation(self._known, self._question.log.tensors, self._find)
+        found = run.value(expression)
+        self.read += [(key, expression) for key in run.keys]
+        return found
+
+    def _find(self, name: str) -> tuple[int | None, Any]:
+        """What a name stands for: what was assigned to it in the same code, else what the learner's frame has."""
+        code, frame = self._use.place.code, self._question.frame
+        if name not in self._asked:
+            self._asked.add(name)
+            for value in expressions.assigned_in(code, name, self._use.line.number):
+                key = self._known.get(ast.unparse(value))
+                return (key, None) if key is not None else (None, self._value(value))
+        if frame is None or frame.f_code.co_filename != code.co_filename:
+            raise CannotRun
+        value = frame.f_locals[name] if frame.f_code is code else frame.f_globals[name]
+        key = private.key(value) if tf.is_tensor(value) else None
+        return (key, None) if key in self._question.log.tensors else (None, value)
 
 
-def _perhaps_left(question: Question, sides: _Sides) -> Finding | None:
-    """As `_constants_after_unused`, and the source text speaks of leaving TensorFlow."""
-    first, later = _constants_after_unused(question, sides)
-    if not later:
+def _read_before(question: Question, sides: _Sides) -> Finding | None:
+    """The source was read before the tape opened, and the target was made of what came of that."""
+    log = question.log
+    if _reads(question) or (question.start > log.opened and not question.is_variable):
         return None
-    line = _suspicious_line(question, first, later)
-    return None if line is None else Finding("left_tensorflow", "perhaps", line=line, certain=False)
-
-
-def _suspicious_line(question: Question, first: Event | None, later: Sequence[int]) -> lines.Line | None:
-    """The first line, from the unused result to the use of the constant, whose words suggest leaving TensorFlow."""
-    uses = [use.line for key in later for use in question.flow.uses(key) if use.line]
-    starts = [first.line] if first and first.line else uses
-    files = {line.file for line in (*uses, *starts)}
-    if len(files) != 1:
-        return next((line for line in (*starts, *uses) if _LEAVING.search(line.text)), None)
-    numbers = [line.number for line in (*uses, *starts)]
-    if not uses and question.frame is not None:
-        numbers.append(question.frame.f_lineno - 1)
-    candidates = [lines.Line(next(iter(files)), number) for number in range(min(numbers), max(numbers) + 1)]
-    return next((line for line in candidates if _LEAVING.search(line.text)), None)
-
-
-def _before(question: Question, sides: _Sides) -> Finding | None:
-    """The source was not used inside, no variable was, and the target begins with values from before the tape."""
-    log, flow = question.log, question.flow
-    if flow.uses(question.start):
+    old = [key for key in sides.roots if key < log.opened and _dtype(question, key).is_floating]
+    for key in old:
+        line = _by_an_earlier_tape(question.start, key)
+        origin = None if line else question.origins().reading(_tensor(question, key), question.source)
+        if line or origin:
+            return _made_before(line or origin.line, "" if line else origin.function)
+    seen = {event.line for event in log.events}
+    for event in log.events if old else ():
+        call = expressions.at(event.place.code, event.place.instruction)
+        if call is not None and not set(old).isdisjoint(event.inputs):
+            origin = question.origins().read_for(call, event.place.code, question.source)
+            if origin is not None and origin.line not in seen:
+                return _made_before(origin.line, origin.function)
+    if any(event.op.startswith("Iterator") and not sides.upstream.isdisjoint(event.outputs) for event in log.events):
+        origin = question.origins().read_by_datasets(question.source)
+        if origin is not None:
+            return Finding("left_tensorflow", "dataset", line=origin.line)
+    origin = question.origins().read_once(question.source) if question.is_variable else None
+    if origin is not None:
+        return _made_before(origin.line, origin.function)
+    if not old or sides.reads_state:
         return None
-    if any(log.is_handle(node) for node in sides.upstream if not isinstance(node, tuple)):
-        return None
-    old = [key for key in sides.roots if key < log.opened and log.tensors[key].dtype.is_floating]
-    if not old or question.start > log.opened:
-        return None
-    made = [event for event in log.events if any(key in event.inputs for key in old)]
-    return Finding("target_before_tape", "made_of_older", line=made[0].line if made else None, certain=False)
+    made = next((event for event in log.events if not set(old).isdisjoint(event.inputs)), None)
+    return Finding("target_before_tape", "made_of_older", line=made.line if made else None, certain=False)
+
+
+def _made_before(line: lines.Line, function: str) -> Finding:
+    if function in ("__init__", "build"):
+        fix = f"# move this from {function}(), which runs once, to what the tape sees, such as call()"
+        return Finding("target_before_tape", "read_before", line=line, fix=fix, values={"when": f", in {function}()"})
+    return Finding("target_before_tape", "read_before", line=line, values={"when": ""})
+
+
+def _by_an_earlier_tape(start: int, key: int) -> lines.Line | None:
+    """The line by which an earlier tape saw a tensor being made of a source; None where none did."""
+    for made in ran_before:
+        if key in made and start in reachable([key], lambda one, made=made: made.get(one, ((), None))[0]):
+            return made[key][1]
+    return None
 
 
 def _unused(question: Question, sides: _Sides) -> Finding | None:
     """A variable that was not read while the tape was recording."""
-    reads = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
-    if not question.is_variable or reads:
+    if not question.is_variable or _reads(question):
         return None
-    calls = [event for event in question.log.events if event.index in question.log.python_calls_of]
+    log = question.log
+    made_inside = any(log.opened < key < (log.closed or np.inf) for key in sides.roots)
+    if made_inside and isinstance(question.watched_variable, tf.distribute.DistributedValues):
+        return Finding("other_thread")
+    calls = [event for event in log.events if event.index in log.python_calls_of]
     hidden = any(event.kind is Kind.FUNCTION and not sides.upstream.isdisjoint(event.outputs) for event in calls)
     more = " Or a tf.py_function inside a tf.function read it, which is out of sight." if hidden else ""
-    return Finding("unused_variable", certain=not hidden, values={"more": more})
+    origin = question.origins().made(question.source)
+    line = origin.line if origin else None
+    return Finding("unused_variable", line=line, certain=not hidden, values={"more": more})
+
+
+def _unrelated(question: Question, sides: _Sides) -> Finding:
+    """Nothing else applies: say where what was made of the source ends."""
+    log, flow = question.log, question.flow
+    branch = next((one for one in log.departures if one.key in sides.downstream and one.how == "__bool__"), None)
+    if branch is not None:
+        more = f" {question.source_name} only decided which branch of Python code ran."
+        return Finding("unrelated", line=branch.place.line, values={"more": more})
+    made = [flow.producer[one] for one in sides.downstream if one in flow.producer and not flow.uses(one)]
+    ends = max((event for event in made if event.line), key=lambda event: event.index, default=None)
+    if ends is None:
+        return Finding("unrelated", values={"more": ""})
+    unseen = sides.new_constants(question, max(ends.outputs))
+    more = f" What was made of it ends with {ends.name}, whose result nothing used."
+    more += " Unless NumPy read it, which is not seen: stay in TensorFlow there." if unseen else ""
+    return Finding("unrelated", line=ends.line, certain=not unseen, values={"more": more})

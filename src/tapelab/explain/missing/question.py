@@ -3,12 +3,15 @@
 import ast
 import collections.abc
 import dataclasses
+import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Log, keys_in, keys_of
+from tapelab.explain.ground.origins import Origins
 from tapelab.explain.missing.paths import Flow
 
 import tensorflow as tf
@@ -25,6 +28,7 @@ class Question:
         source: a tensor or variable.
         target_name, source_name: what they are called.
         frame: the learner's frame, or None.
+        origins: gives the `Origins` of what the learner holds.
     """
 
     tape: tf.GradientTape
@@ -34,6 +38,7 @@ class Question:
     target_name: str
     source_name: str
     frame: lines.Frame
+    origins: Callable[[], Origins]
 
     @property
     def log(self) -> Log:
@@ -63,7 +68,7 @@ class Question:
     @property
     def was_rebound(self) -> lines.Line | None:
         """The `Line` that made a tensor of what used to be a variable, or None."""
-        return None if self.is_variable else expressions.rebinding(self.frame, self.source_name)
+        return None if self.is_variable else self.origins().rebound(self.source_name)
 
 
 def name_of(value: Any, frame: lines.Frame, expression: ast.expr | None, place: str) -> str:
@@ -139,9 +144,12 @@ def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.Fram
     flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
     own = lines.own_frame(frame)
     call = expressions.arguments(frame) if own is frame else None
-    target_name = name_of(target, own, expressions.argument(call, 1, ("target",)), "target")
-    named = named_sources(source, own, expressions.argument(call, 2, ("source", "sources")))
-    return [Question(tape, flow, targets, one, target_name, name, own) for name, one in named]
+    # What AutoGraph wrote has the learner's names.
+    named_in = frame if "__autograph_generated_file" in frame.f_code.co_filename else own
+    target_name = name_of(target, named_in, expressions.argument(call, 1, ("target",)), "target")
+    named = named_sources(source, named_in, expressions.argument(call, 2, ("source", "sources")))
+    origins = functools.cache(lambda: Origins(own))
+    return [Question(tape, flow, targets, one, target_name, name, own, origins) for name, one in named]
 
 
 def is_eager(value: Any) -> bool:

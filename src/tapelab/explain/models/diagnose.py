@@ -1,24 +1,28 @@
 """`diagnose`: what is the matter with the gradients of a Keras model on a batch, without a tape of the learner's."""
 
+import ast
 import dataclasses
+import functools
 import math
 import sys
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.asking import judged
 from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.explanation import Explanation
-from tapelab.explain.ground import lines
+from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.origins import Origins
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
-from tapelab.explain.models import model_step
-from tapelab.explain.models.bad_rows import row_count
+from tapelab.explain.models import model_step, rate
+from tapelab.explain.models.bad_rows import NotFinite, not_finite_in, row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
@@ -33,6 +37,8 @@ import tensorflow as tf
 
 FAR = 1e4  # times smaller or larger than the gradients nearest the loss: vanishing or exploding
 _MANY_ZEROS = 0.4
+_OF_LARGE = frozenset({"overflow", "saturated", "dead_relu", "clipped", "exploding", "steep"})
+_UNSCALED = 50.0  # data that are larger are in some unit of their own
 _FLAT = 0.01  # a slope below this counts as saturated
 
 
@@ -68,19 +74,39 @@ def diagnose(
     if x is None:
         raise ValueError("x is missing; expected a batch: diagnose(model, loss, x, y)")
     batch = model_step.batch_of(x, y, sample_weight)
-    return diagnosed(model, loss, batch, lines.own_line(sys._getframe(1)))
+    return diagnosed(model, loss, batch, asked_at(sys._getframe(1), 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Where a diagnosis was asked for: the learner's line, and that which last assigned the data; None if unknown."""
+
+    line: Line | None
+    data: Line | None
+
+
+def asked_at(frame: types.FrameType, position: int) -> Asked:
+    """Return where a frame of the learner's, or around it, asks; its call has the data as the argument `position`."""
+    own = lines.own_frame(frame)
+    call = expressions.arguments(own) if own is not None else None
+    name = expressions.argument(call, position, ("x",))
+    while isinstance(name, (ast.Attribute, ast.Subscript)):
+        name = name.value
+    made = expressions.assigned_in(own.f_code, name.id, own.f_lineno) if isinstance(name, ast.Name) else []
+    return Asked(lines.own_line(frame), Line(own.f_code.co_filename, made[0].lineno) if made else None)
 
 
 def diagnosed(
-    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None, weights: Weights = ()
+    model: tf.keras.Model, loss: Any, batch: Any, asked: Asked, weights: Weights = (), without_step: bool = False
 ) -> Diagnosis:
     """Diagnose a model.
 
     Args:
         model, loss: as `diagnose` takes them.
         batch: as `tapelab.explain.models.model_step.batch_of` returns it.
-        asked_from: the learner's `Line` that asked, which is not to blame for anything; or None.
+        asked: where it was asked for: that line is not to blame for anything.
         weights: [(variable, value)] to put in place meanwhile.
+        without_step: whether not to see what a whole step does to the weights.
     """
     if not all(layer.built for layer in model_step.layers_of(model)):
         model(model_step.inputs_of(batch))
@@ -89,7 +115,13 @@ def diagnosed(
             f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"
         )
     with model_step.unchanged(model, weights):
-        tape, parts, variables = _at_a_scale_that_fits(model, loss, batch, asked_from)
+        tape, parts, variables = _at_a_scale_that_fits(model, loss, batch, asked)
+        in_batch = not_finite_in(batch)
+        if in_batch:
+            variables = [_of_batch(one, in_batch[0], asked) for one in variables]
+        step = (
+            "" if without_step or any(one.healthy is False for one in variables) else rate.about_own_step(model, batch)
+        )
         return Diagnosis(
             model.name,
             _value(parts[0]),
@@ -97,12 +129,23 @@ def diagnosed(
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (*_notes(model, tape, parts), *_idle(variables)),
+            (*_notes(model, tape, parts), *_idle(variables), *_unscaled(batch, variables)),
+            step,
         )
 
 
+def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHealth:
+    """What is said of a variable where the batch was not finite as it came in."""
+    if one.code != "source_not_finite" or one.sentence.startswith(one.name):
+        return one
+    sentence = f"The batch is not finite as it comes in: {bad}."
+    return dataclasses.replace(
+        one, sentence=sentence, line=asked.data or one.line, layer="", fix="# mend the data where it is made"
+    )
+
+
 def _at_a_scale_that_fits(
-    model: tf.keras.Model, loss: Any, batch: Any, asked_from: Line | None
+    model: tf.keras.Model, loss: Any, batch: Any, asked: Asked
 ) -> tuple[ExplainTape, list[Part], list[VariableHealth]]:
     """Run a step and examine it. For mixed precision, lower the scale of the loss as its optimizer would.
 
@@ -111,9 +154,7 @@ def _at_a_scale_that_fits(
     first, scale = None, None
     while True:
         tape, parts = model_step.run(model, loss, batch, scale=scale)
-        variables = [
-            one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked_from)
-        ]
+        variables = [one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked)]
         found = tape, parts, variables
         first, scale = first or found, parts[0].scale / 16
         if not any(one.status == "not finite" for one in variables):
@@ -127,15 +168,14 @@ def _value(part: Part) -> float:
     return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
 
 
-def _examine(
-    model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked_from: Line | None
-) -> list[VariableHealth]:
+def _examine(model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked: Asked) -> list[VariableHealth]:
     """Return a `VariableHealth` for each variable of one loss."""
     names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
     found = study(tape, part.loss, part.variables, ["the loss", *names])
     values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
     targets, flow = tuple(tf.nest.flatten(part.loss)), Flow(tape.log, set(keys_in(part.loss)))
+    origins = functools.cache(lambda: Origins(None, [model]))
     health = []
     for variable, name, one, value in zip(part.variables, names, found, values, strict=True):
         numbers = {
@@ -143,7 +183,7 @@ def _examine(
             "size": int(np.prod(tuple(variable.shape))),
         }
         if value is None:
-            (one,) = judged([Question(tape, flow, targets, variable, "the loss", name, None)])
+            (one,) = judged([Question(tape, flow, targets, variable, "the loss", name, None, origins)])
             status, one = "none", _in_a_model(dataclasses.replace(one, healthy=False), name)
         else:
             numbers["gradient_norm"] = float(rms(value.ravel()) * math.sqrt(value.size)) / part.scale
@@ -151,7 +191,7 @@ def _examine(
             status, one = _status(one, value, numbers["zeros"], reference, name, part.scale)
             if one.code == "zero_weights":
                 one = dataclasses.replace(one, **_of_zero_weights(one, model))
-        if one.line == asked_from:  # the operation ran in a layer of Keras
+        if one.line == asked.line:  # the operation ran in a layer of Keras
             fix = one.fix if value is None else one.fix and _fix_in_layer(one)
             one = dataclasses.replace(one, line=None, fix=fix, tried="untried")
         health.append(VariableHealth(**vars(one), name=name, status=status, **numbers))
@@ -270,11 +310,13 @@ def _layers(model: tf.keras.Model, tape: ExplainTape, variables: Sequence[Variab
     trace = evidence.trace if evidence is not None else Trace(tape.log)
     found = {}
     for node in trace.nodes:
-        if node.layer in names and node.op == "Softmax":
+        if node.layer not in names or not node.inputs or not np.isfinite(array(trace.values[node.inputs[0]])).all():
+            continue
+        if node.op == "Softmax":
             values = array(trace.values[node.outputs[0]])
             is_flat = np.broadcast_to((values * (1 - values) < _FLAT).all(axis=-1, keepdims=True), values.shape)
             found.setdefault((node.layer, node.op), []).append(is_flat)  # of a whole row
-        elif node.layer in names and known(node.op).has("unit"):
+        elif known(node.op).has("unit"):
             found.setdefault((node.layer, node.op), []).append(np.abs(slopes(trace, node)) < _FLAT)
     for (layer, op), flat in found.items():
         widths = {one.shape[-1] for one in flat if one.ndim > 1}
@@ -295,6 +337,16 @@ def _forms_of(variable: Any) -> tuple[Any, ...]:
     return variable, inner, *getattr(inner, "values", ())
 
 
+def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
+    """What is said of inputs in their own unit, such as pixels up to 255, where numbers came out too large."""
+    if any(one.code in _OF_LARGE and one.healthy is False for one in variables):
+        for name, value in zip(("x", "y"), batch if isinstance(batch, tuple) else (batch,), strict=False):
+            values = array(value) if tf.is_tensor(value) and value.dtype.is_floating else np.zeros(0)
+            if values.size and np.isfinite(values).all() and np.abs(values).max() >= _UNSCALED:
+                low, high = values.min(), values.max()
+                yield f"{name} goes from {low:g} to {high:g}: scale it, such as {name} / {np.abs(values).max():g}."
+
+
 def _idle(variables: Sequence[VariableHealth]) -> Iterator[str]:
     """What is said of variables that have no effect by theory."""
     names = [one.name for one in variables if one.code == "no_effect"]
@@ -311,5 +363,9 @@ def _notes(model: tf.keras.Model, tape: ExplainTape, parts: Sequence[Part]) -> I
                 f"The model reads {variable.name.removesuffix(':0')}, a tf.Variable, and Keras does not train it: "
                 "make it with self.add_weight(...)."
             )
+    layers = model_step.layers_of(model)
+    keeping = [one.name for one in layers if getattr(one, "stateful", False) and hasattr(one, "reset_state")]
+    if keeping:
+        yield f"{listed(keeping)} keeps its state from batch to batch: call reset_state() where a sequence begins."
     if parts[0].scale != 1:
         yield f"The loss was scaled by {parts[0].scale:g} for mixed precision; the norms are those without the scale."

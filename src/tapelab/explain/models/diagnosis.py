@@ -82,6 +82,8 @@ class Diagnosis(Told):
         layers: a tuple of `LayerHealth`, in the order in which they ran.
         scale: what the loss was multiplied with for mixed precision. The norms are those of the unscaled loss.
         notes: further sentences.
+        step: what is wrong with what a step does with the gradients, "" where that was not looked at or nothing is.
+        told: the names of the variables that the text is about; None for all.
     """
 
     model: str
@@ -91,9 +93,11 @@ class Diagnosis(Told):
     layers: tuple[LayerHealth, ...] = ()
     scale: float = 1.0
     notes: tuple[str, ...] = ()
+    step: str = ""
+    told: frozenset[str] | None = None
 
     def __bool__(self) -> bool:
-        return math.isfinite(self.loss) and not self.sick
+        return math.isfinite(self.loss) and not self.sick and not self.step
 
     def __getitem__(self, name: str) -> VariableHealth:
         """The `VariableHealth` of a variable by its path."""
@@ -121,14 +125,20 @@ class Diagnosis(Told):
             else f"all {count} variables learn"
         )
         what = what if count > 1 else ("its variable has a bad gradient" if sick else "its variable learns")
+        dying = [str(layer) for layer in self.layers if (layer.dead or 0) >= _DYING]
+        if not sick and (self.step or dying):
+            what = f"all {count} variables get gradients, and " + (
+                "the step hardly uses them" if self.step else dying[0]
+            )
         return f"{self.model}: {what}"
 
     def lines(self, style: Style) -> Iterator[str]:
         """The answer, part by part."""
         yield style.strong(self.heading)
-        yield style.table([_HEAD, *map(_row, self.variables)])
+        told = [one for one in self.variables if self.told is None or one.name in self.told]
+        yield style.table([_HEAD, *map(_row, told)])
         groups = {}
-        for one in self.sick:
+        for one in (one for one in told if one.healthy is False):
             groups.setdefault(one.cause, []).append(one)
         for members in groups.values():
             first = members[0]
@@ -136,7 +146,10 @@ class Diagnosis(Told):
             doubt = "" if all(one.certain for one in members) else " (probable)"
             yield style.strong(f"{names}: {first.code or first.status}") + style.text(doubt)
             yield from _story(style, first)
-        unwell = [str(layer) for layer in self.layers if (layer.dead or 0) > 0 or (layer.saturated or 0) >= 0.1]
+        if self.step:
+            yield style.text(self.step)
+        seen = self.layers if self.told is None else ()
+        unwell = [str(layer) for layer in seen if (layer.dead or 0) > 0 or (layer.saturated or 0) >= 0.1]
         if unwell:
             yield style.text("Activations: " + "; ".join(unwell) + ".")
         for note in self.notes:
@@ -207,6 +220,7 @@ def _story(style: Style, one: VariableHealth) -> Iterator[str]:
         yield style.text(TRIED[one.tried]) + style.block(one.fix)
 
 
+_DYING = 0.25  # of the units of a layer: no longer chance
 _HEAD = ("variable", "gradient", "norm", "weight", "ratio", "zeros", "cause")
 
 

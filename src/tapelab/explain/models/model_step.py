@@ -128,6 +128,15 @@ def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
     return list({id(one): one for one in found if one is not None}.values())
 
 
+def _with_value(variable: Any) -> tuple[Any, tf.Tensor | None]:
+    """A variable and its value; None where a step that failed while it was traced made it and gave it none."""
+    try:
+        value = tf.identity(variable)
+    except tf.errors.FailedPreconditionError:
+        value = None
+    return variable, value if value is None or value.shape == variable.shape else None
+
+
 @contextlib.contextmanager
 def unchanged(model: tf.keras.Model, weights: Weights = ()) -> Iterator[None]:
     """Restore every variable of a model at the end of this context, in which some have other values.
@@ -135,7 +144,7 @@ def unchanged(model: tf.keras.Model, weights: Weights = ()) -> Iterator[None]:
     Args:
         weights: [(variable, value)] for the time within the context.
     """
-    before = [(variable, tf.identity(variable)) for variable in everything_in(model)]
+    before = [(variable, value) for variable, value in map(_with_value, everything_in(model)) if value is not None]
     try:
         for variable, value in weights:
             variable.assign(value)

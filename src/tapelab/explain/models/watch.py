@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import TRIED
-from tapelab.explain.ground import lines
 from tapelab.explain.models import watched_step
 from tapelab.explain.models.bad_rows import NotFinite, about_rows, is_finite, is_sound, not_finite_in
-from tapelab.explain.models.diagnose import diagnosed, name_of
+from tapelab.explain.models.diagnose import asked_at, diagnosed, name_of
 from tapelab.explain.models.diagnosis import Diagnosis, listed
 from tapelab.explain.models.rate import about_step, rate_of
 from tapelab.explain.models.watched_step import Looked, WatchedStep
@@ -92,7 +91,7 @@ class Watch(tf.keras.callbacks.Callback):
                 "MirroredStrategy or without a strategy to find the mistake"
             )
         self._forget()
-        self._asked_from = lines.own_line(sys._getframe(1))
+        self._asked = asked_at(sys._getframe(1), 0)
         model.train_function = self._make_function()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -134,6 +133,10 @@ class Watch(tf.keras.callbacks.Callback):
                 looked = run(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
+            except ValueError as error:
+                if "No gradients provided" in str(error):  # raised while the step was traced: no batch was drawn for it
+                    self.report(f"Watch, before any step: {self._of_batch(next(iterator), ())}")
+                raise
             self._take(looked, run)
             logs = looked.logs
             if self.model.stop_training:
@@ -162,7 +165,8 @@ class Watch(tf.keras.callbacks.Callback):
         new = [one for one in found.sick if (one.name, one.status) not in self._known]
         if new and math.isfinite(found.loss):
             self._known.update((one.name, one.status) for one in new)
-            self.report(f"Watch, step {looked.step}: {dataclasses.replace(found, variables=tuple(new), layers=())}")
+            told = frozenset(one.name for one in new)
+            self.report(f"Watch, step {looked.step}: {dataclasses.replace(found, told=told)}")
 
     def _look_at_rate(self, looked: Looked) -> None:
         if "rate" in self._known or not self._can_sample or not watched_step.is_undistributed(self.model):
@@ -177,8 +181,10 @@ class Watch(tf.keras.callbacks.Callback):
 
     def _diagnosed(self, looked: Looked) -> Diagnosis:
         """The `Diagnosis` of a step, with the batch and the weights that it had."""
-        batch = _whole(looked.batch, self.model)
-        return _outside_strategies(diagnosed, self.model, None, batch, self._asked_from, looked.before)
+        return self._of_batch(looked.batch, looked.before)
+
+    def _of_batch(self, data: Any, before: Any) -> Diagnosis:
+        return _outside_strategies(diagnosed, self.model, None, _whole(data, self.model), self._asked, before, True)
 
     def _look_closer(self, looked: Looked, variables: Sequence[Any]) -> None:
         """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""

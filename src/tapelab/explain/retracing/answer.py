@@ -243,6 +243,8 @@ def _of_definition(found: Sequence[New]) -> Retracing:
 def _several(found: Sequence[New], name: str) -> RetracingCause:
     """The cause of several functions with one definition. `found` has a `New` for each."""
     functions, line = [new.function for new in found], found[-1].trace.line
+    if _is_pfor(functions[0]):
+        return made_anew("vectorised_anew", name, len(functions), line)
     if _step_of(functions[0]):
         models = len({id(callables.in_closure(function, "self")) for function in functions})
         return made_anew("keras_recompiled", name, len(functions), line, models=models)
@@ -272,7 +274,11 @@ def _called(function: Function) -> str:
     model, step = callables.in_closure(function, "self"), _step_of(function)
     if step and isinstance(model, tf.keras.Model):
         return f"{model.name}.{step}"
-    return callables.name_of(function)
+    return "tape.jacobian or tf.vectorized_map" if _is_pfor(function) else callables.name_of(function)
+
+
+def _is_pfor(function: Function) -> bool:
+    return getattr(callables.code_of(function), "co_filename", "").endswith(traces.PFOR)
 
 
 def _short(cause: RetracingCause) -> str:

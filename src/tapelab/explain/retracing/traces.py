@@ -58,6 +58,7 @@ except (ImportError, AttributeError) as error:
 
 _POLYMORPHIC = "polymorphic_function/polymorphic_function.py"
 _TENSORFLOW = str(pathlib.Path(tf.__file__).parent)
+PFOR = "parallel_for/control_flow_ops.py"  # where tape.jacobian, batch_jacobian and tf.vectorized_map make functions
 _WRAPPER = "util/traceback_utils.py"  # a frame of it lies between a call and the function
 
 
@@ -187,7 +188,8 @@ def _new(concrete: typing.Any, frame: FrameType | None) -> New | None:
         frame = frame.f_back
     else:
         return None
-    if getattr(callables.code_of(function), "co_filename", "").startswith(_TENSORFLOW):
+    file = getattr(callables.code_of(function), "co_filename", "")
+    if file.startswith(_TENSORFLOW) and not file.endswith(PFOR):
         return None
     while frame.f_back is not None and frame.f_back.f_locals.get("self") is function:
         frame = frame.f_back

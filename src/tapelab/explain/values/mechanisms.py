@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tapelab.explain.causes import VALUES
+from tapelab.explain.ground.lines import numbers_in
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, linear_in
@@ -73,8 +74,24 @@ def _division(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: n
     if (below == 0).any():
         if shrunk_to_zero(evidence, node.inputs[-1]):
             return "underflow"
+        if _counts_nothing(evidence, node.inputs[-1]):
+            return "empty_mask"
         return "zero_over_zero" if makes_nan and ((above == 0) & (below == 0)).any() else "division_by_zero"
     return "division_by_zero" if (np.abs(below) < TINY).any() else "overflow"
+
+
+def _counts_nothing(evidence: Evidence, key: int) -> bool:
+    """Whether a value is the sum of a mask, and the mask leaves nothing."""
+    if evidence.is_learned(key):
+        return False
+    maker = evidence.maker(key)
+    while maker is not None and maker.op in ("Maximum", "AddV2"):
+        maker = evidence.maker(maker.inputs[0])
+    return maker is not None and maker.op in ("Sum", "Size", "Mean") and not evidence.array(maker.inputs[0]).any()
+
+
+def _mean(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
+    return "overflow" if inputs[0].size else "empty_mask"
 
 
 def _power(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
@@ -95,7 +112,9 @@ def _inverse(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np
 
 
 # By the operation: the rule, or the cause; otherwise it is an overflow.
-_RULES = dict.fromkeys(("Log", "Log1p"), _log) | dict.fromkeys(("Xlogy", "Xlog1py"), _xlogy) | {"Pow": _power}
+_RULES = (
+    dict.fromkeys(("Log", "Log1p"), _log) | dict.fromkeys(("Xlogy", "Xlog1py"), _xlogy) | {"Pow": _power, "Mean": _mean}
+)
 _RULES |= dict.fromkeys(("Sqrt", "Rsqrt"), _root) | dict.fromkeys(_DIVISIONS, _division)
 _RULES |= dict.fromkeys(_INVERSE_FUNCTIONS, _inverse)
 _ALWAYS = {op: code for code, cause in VALUES.items() for op in cause.makers.split()}
@@ -116,13 +135,22 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
             nonzero = [value[zero] if value.shape == zero.shape else value for value in values]
             if node.op == "Exp":
                 return node if zero.any() and np.isfinite(values[0]).all() else None
-            if zero.any() and all(one.all() for one in nonzero):
+            if zero.any() and nonzero and all(one.all() for one in nonzero):  # a cast of booleans has none
                 return node
             return None
         if node.op not in PASSING and node.op not in ("Sum", "Mean"):
             return None
         key = node.inputs[0]
     return None
+
+
+def lost_epsilon(evidence: Evidence, node: Node) -> Node | None:
+    """Return the node that was to keep a node's argument from 0 by a number that its dtype rounds to 0, or None."""
+    maker = evidence.maker(node.inputs[-1])
+    if maker is None or maker.op not in ("AddV2", "Maximum") or evidence.trace.values[maker.outputs[0]].dtype.size != 2:
+        return None
+    lost = any(not evidence.array(key).any() and not evidence.is_learned(key) for key in maker.inputs)
+    return maker if lost and any(0 < number < 1e-6 for number in numbers_in(maker.line)) else None
 
 
 def of_zero(evidence: Evidence, node: Node, position: int) -> str:
@@ -174,7 +202,7 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
     if op in ("Prod", "Cumprod"):
         return "underflow" if x[0].all() else "multiplied_by_zero"
     if op == "Mean" and not x[0].size:
-        return "zero_over_zero"
+        return "empty_mask"
     return "underflow" if all(one.all() for one in x if one.size) else "unknown_zero"
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 _SELECTIONS, _SLICES = with_fact("selects"), with_fact("parts")
 # What cuts a part out: its backward pass fills the rest with zeros.
+_BY_ZERO = frozenset({"log_of_zero", "division_by_zero", "zero_over_zero", "root_at_zero"})
 _HUGE = 1e30  # what the lowest number of float32 leaves, scaled and added up
 
 
@@ -60,6 +61,16 @@ def of_value(evidence: Evidence, key: int) -> Story:
     node, root = min(found, key=lambda one: -1 if one[0] is None else one[0].index)
     if node is None:
         return _came_in(evidence, root)
+    story = _of_maker(evidence, node)
+    if is_nan and story.code == "overflow":  # what overflowed first need not be what became NaN
+        makers = [one for one, _ in evidence.roots(key, measure.not_finite) if one is not None]
+        first = min((one for one in makers if one.op == story.node.op), key=lambda one: one.index, default=story.node)
+        return story if first is story.node else _from_finite(evidence, first, story.then[-1:])
+    return story
+
+
+def _of_maker(evidence: Evidence, node: Node) -> Story:
+    """The story of a node that made something bad of what is not bad in the same way."""
     infinite = [one for one in node.inputs if evidence.bad(one)]
     if not infinite:
         return _from_finite(evidence, node)
@@ -78,6 +89,9 @@ def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], .
             code, key, node, then = "root_at_zero", root.inputs[0], root, ((node, "divided by it"), *then)
     if code == "unexplained":
         return Story(code, node, certain=False)
+    lost = mechanisms.lost_epsilon(evidence, node) if code in _BY_ZERO else None
+    if lost is not None:
+        return Story("epsilon_lost", lost, lost.inputs[0], ((node, "got 0"), *then))
     hidden = _hidden(evidence, node) if code == "overflow" else None
     if hidden is not None:
         return of_value(evidence, hidden)
@@ -121,7 +135,10 @@ def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) ->
         root = made[0][0]
         story = _from_finite(evidence, root, ((node, "made NaN of it"),))
         code = story.code
-        if node.op in ("Mul", "MulNoNan", "MatMul") and code != "underflow":  # numbers that vanished are no mask
+        if node.op in ("Mul", "MulNoNan", "MatMul") and code not in (
+            "underflow",
+            "epsilon_lost",
+        ):  # numbers that vanished are no mask
             zeros = [key for key in node.inputs if not evidence.bad(key) and np.any(evidence.array(key) == 0)]
             if zeros and not evidence.is_learned(zeros[0]):
                 code = "masked_by_zero"

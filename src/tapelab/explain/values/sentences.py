@@ -65,6 +65,8 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
         text = f"The gradient that {names['op']} passes back is more than {values['dtype']} can hold."
     if values.get("unused"):
         text += " The element is not used afterwards; its gradient of 0 still meets that slope."
+    if "waits" in values:
+        text += f" {values['waits']} before it is flat, too: see to it after this one."
     if symptom.startswith("target"):
         text += f" So {target_name} itself is not finite, although the gradient is."
     return text

@@ -71,14 +71,14 @@ def story(evidence: Evidence) -> Story | None:
     Returns:
         A `Story`, or None.
     """
-    nodes = [node for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
     for code, holds in SPECIAL_POINTS.items():
-        operations = VALUES[code].operations.split()
-        found = [node for node in nodes if node.op in operations and holds(evidence, node)]
+        met = [node for op in VALUES[code].operations.split() for node in evidence.replay.nodes_of.get(op, ())]
+        found = [node for node in met if not evidence.depends.isdisjoint(node.inputs) and holds(evidence, node)]
         if code == "kinks_meet" and len(found) < 2:
             continue
         if found:
             # Two rows may hold, and one of them be innocent: what is told is that the gradient is off, and where from.
+            nodes = [node for node in evidence.replay.passed if not evidence.depends.isdisjoint(node.inputs)]
             if not _is_missed(evidence, nodes, code == "root_at_zero"):
                 return None
             node = min(found, key=lambda one: one.index)
@@ -99,9 +99,10 @@ def undefined_eigenvectors(evidence: Evidence) -> Story | None:
     Returns:
         A `Story`, or None.
     """
-    for node, passed in evidence.replay.passed.items():
-        is_spectral = node.op in VALUES["equal_eigenvalues"].operations.split()
-        if not is_spectral or node.inputs[0] not in evidence.depends:
+    spectral = VALUES["equal_eigenvalues"].operations.split()
+    for node in [node for op in spectral for node in evidence.replay.nodes_of.get(op, ())]:
+        passed = evidence.replay.passed[node]
+        if node.inputs[0] not in evidence.depends:
             continue
         values, *vectors = map(evidence.array, node.outputs)
         gradients = [array(one) for one in passed.upstream[1:]]

@@ -1,19 +1,18 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
-from collections.abc import Iterable, KeysView
-
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import number
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
-from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
 
 import numpy as np
 
+_STITCHES = ("DynamicStitch", "ParallelDynamicStitch")
+_WRONG = ("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
 _EDGE = 1e-3  # how near to 0 and 1 a loss for probabilities clips; what rounding leaves outside
 _CROSS_ENTROPIES, _UNITS = with_fact("cross entropy"), with_fact("unit")
 
@@ -34,9 +33,15 @@ def story(evidence: Evidence) -> Story | None:
     return None
 
 
+def _passed(evidence: Evidence, *operations: str) -> list[Node]:
+    """The nodes of some types that a cotangent reached, the last first."""
+    found = [node for op in operations for node in evidence.replay.nodes_of.get(op, ())]
+    return sorted(found, key=lambda node: -node.index)
+
+
 def _cross_entropy(evidence: Evidence) -> Story | None:
     """Logits given to a cross-entropy of probabilities, probabilities to one of logits, and labels that are neither."""
-    for node in evidence.replay.passed:
+    for node in _passed(evidence, "Log", "Log1p", *_CROSS_ENTROPIES):
         scores, labels, of_logits = _scores_and_labels(evidence, node)
         if scores is None:
             continue
@@ -45,7 +50,7 @@ def _cross_entropy(evidence: Evidence) -> Story | None:
             return Story("softmax_twice", node, scores, values={"made": maker.op.lower()})
         if not of_logits and (outside := _outside_of_0_to_1(evidence, scores)):
             return Story("not_probabilities", node, scores, values={"made": outside})
-        if labels is not None and (outside := _outside_of_0_to_1(evidence, labels)):
+        if labels is not None and (outside := _outside_of_0_to_1(evidence, labels, node)):
             return Story("labels_outside", node, labels, values={"made": outside})
     return None
 
@@ -77,9 +82,16 @@ def _factor_of(evidence: Evidence, key: int) -> int | None:
     return factors[0] if factors else None
 
 
-def _outside_of_0_to_1(evidence: Evidence, key: int) -> str | None:
-    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None."""
+def _outside_of_0_to_1(evidence: Evidence, key: int, node: Node | None = None) -> str | None:
+    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None.
+
+    With a node, only those count whose place in what it made has a part in the target: others are masked, or ignored.
+    """
     values = evidence.array(key)
+    counts = array(evidence.replay.passed[node].upstream[0]) if node is not None else np.zeros(0)
+    if counts.shape[:1] == values.shape[:1]:
+        counts = counts.reshape(*counts.shape, *[1] * (values.ndim - counts.ndim))
+        values = values[np.broadcast_to(counts != 0, values.shape)] if counts.ndim == values.ndim else values
     if not values.size or np.iscomplexobj(values) or (values.min() >= -_EDGE and values.max() <= 1 + _EDGE):
         return None
     return f"{number(values.min())} to {number(values.max())}"
@@ -100,9 +112,7 @@ def _assigned_inside(evidence: Evidence) -> Story | None:
 
 def _broadcast_loss(evidence: Evidence) -> Story | None:
     """A column of predictions less a row of labels is a matrix, and its mean no loss."""
-    for node in evidence.replay.passed:
-        if node.op not in ("Sub", "SquaredDifference"):
-            continue
+    for node in _passed(evidence, "Sub", "SquaredDifference"):
         shapes = [tuple(evidence.trace.values[key].shape) for key in node.inputs]
         column = next((shape for shape in shapes if len(shape) == 2 and shape[1] == 1), None)
         row = next((shape for shape in shapes if len(shape) == 1), None)
@@ -127,11 +137,12 @@ def _symmetric_units(evidence: Evidence) -> Story | None:
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
     """Return what to add about how a gradient was computed, a tuple of keys of `REMARKS`."""
-    is_second = any(node.is_backward for node in evidence.replay.passed)
-    twice = is_second and any(_takes_moments(evidence, node) for node in evidence.trace.nodes)
+    twice = evidence.replay.is_second and any(_takes_moments(evidence, node) for node in evidence.trace.nodes)
     found = {
         "moments_twice": twice,
-        "wrong_in_tensorflow": any(_is_wrong_in_tensorflow(evidence, node) for node in evidence.replay.passed),
+        "wrong_in_tensorflow": any(
+            _is_wrong_in_tensorflow(evidence, node) for node in _passed(evidence, *_WRONG, *_STITCHES)
+        ),
         "partly_stopped": _is_partly_stopped(evidence),
     }
     return tuple(key for key, holds in found.items() if holds)
@@ -139,28 +150,22 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
 
 def _is_wrong_in_tensorflow(evidence: Evidence, node: Node) -> bool:
     """Whether TensorFlow's gradient of an operation is not its derivative, as ci/derivative_audit/RESULTS.md has it."""
-    if node.op not in ("DynamicStitch", "ParallelDynamicStitch"):
-        return node.op in ("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
+    if node.op in _WRONG:
+        return True
     indices = [evidence.array(key).ravel() for key in node.inputs[: len(node.inputs) // 2]]
     return len(np.unique(np.concatenate(indices))) < sum(map(len, indices))
 
 
 def _is_partly_stopped(evidence: Evidence) -> bool:
     """Whether the learner's own tf.stop_gradient cuts one of the source's paths to the target."""
-    trace, to_target = evidence.trace, _before(evidence.trace, evidence.replay.targets)
     return any(
         node.op == "StopGradient"
-        and node.outputs[0] in to_target
+        and node.outputs[0] in evidence.replay.upstream
         and node.line is not None
         and "stop_gradient" in node.line.text  # else it is within a function that the learner called
-        and evidence.source in _before(trace, node.inputs)
-        for node in trace.nodes
+        and evidence.source in evidence.trace.before(node.inputs)
+        for node in evidence.trace.nodes
     )
-
-
-def _before(trace: Trace, keys: Iterable[int]) -> KeysView[int]:
-    """The keys of all tensors that some were made from, in whichever way, and of these."""
-    return reachable(keys, lambda key: trace.producer[key].inputs if key in trace.producer else ())
 
 
 def _takes_moments(evidence: Evidence, node: Node) -> bool:

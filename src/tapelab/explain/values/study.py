@@ -4,7 +4,7 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.explanation import Elements, Explanation, Link
@@ -17,7 +17,7 @@ from tapelab.explain.values import magnitude, not_finite, special_points, struct
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import Replay
-from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node, Trace
 from tapelab.explain.values.sentences import blamed, sentence_of
 
@@ -69,7 +69,7 @@ class _Replays:
         key = keys_of(source)[0]
         for inline in (True, False):
             replay, measures = self.of(inline)
-            if _agree(replay.cotangent(key), gradient, _terms(replay, key)):
+            if _agree(replay.cotangent(key), gradient, lambda replay=replay: _terms(replay, key)):
                 return Evidence(replay, key, measures)
             if not any(event.call for event in self._log.events):
                 return None
@@ -82,11 +82,11 @@ def _terms(replay: Replay, key: int) -> list[tuple[Node | None, Gradient]]:
     for node, _ in found[:]:
         if node is not None:
             found += [(node, one) for one in replay.passed[node].upstream if one is not None]
-            found += _terms(replay, node.outputs[0]) if node.op in PASSING else ()
+            found += _terms(replay, node.outputs[0]) if node.op in PASSING | ADDING else ()
     return found
 
 
-def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tuple[Node | None, Gradient]]) -> bool:
+def _agree(found: Gradient | None, gradient: Gradient | None, terms: Callable[[], Sequence[Any]]) -> bool:
     """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None.
 
     Where contributions cancel, what is left may be their rounding, and another one each time.
@@ -98,10 +98,13 @@ def _agree(found: Gradient | None, gradient: Gradient | None, parts: Sequence[tu
         return False
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max(initial=0.0))
-    terms = [np.abs(array(part)).max(initial=0.0) for _, part in parts]
-    noise = 30 * rounding(gradient) * max([term for term in terms if np.isfinite(term)], default=0.0)
     with np.errstate(invalid="ignore"):
-        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, noise), equal_nan=True)
+        if np.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale, equal_nan=True):
+            return True
+        sizes = [np.abs(array(part)) for _, part in terms()]
+        largest = [max(one.max(initial=0.0), one.sum() / max(expected.size, 1)) for one in sizes]
+        noise = 30 * rounding(gradient) * max([term for term in largest if np.isfinite(term)], default=0.0)
+        return np.allclose(found, expected, rtol=1e-3, atol=noise, equal_nan=True)
 
 
 def _explained(

@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from tapelab.explain.ground.measure import Gradient, array, rms
+from tapelab.explain.ground.measure import Gradient, array, rms, rounding
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
-from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.graphs.operations import known, with_fact
+from tapelab.graphs.operations import with_fact
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,7 @@ import tensorflow as tf
 # Activations that are flat somewhere: from a bound on, or far out.
 RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
 _NEXT_TO_FLAT = 1e-3  # a slope; the gradient of a saturated activation is a thousandth, or less
+_MUCH = 0.25  # of what is quantised lies outside the range: the range does not fit
 _MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
@@ -32,20 +33,32 @@ def without_effect(evidence: Evidence) -> Story | None:
     What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
     """
     users = [node for node in _behind(evidence, evidence.source) if node in evidence.replay.passed]
-    if not users or any(not known(node.op).has("adds") for node in users):
+    if not users or any(not _only_adds(evidence, node) for node in users):
         return None
-    upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream if one is not None]
+    upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream[:1] if one is not None]
     reached = max((np.abs(one).max(initial=0.0) for one in upstream), default=0.0)
     gradient = np.abs(array(evidence.gradient)).max(initial=0.0)
-    if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached or evidence.target_changes() is not False:
+    if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached:
+        return None
+    # Terms that cancel up to their rounding: no step of the source is needed to see that.
+    terms = sum(np.abs(one).sum() for one in upstream) / max(array(evidence.gradient).size, 1)
+    if gradient > 10 * rounding(evidence.gradient) * terms and evidence.target_changes() is not False:
         return None
     return Story("no_effect", users[0], evidence.source, is_alarm=False)
 
 
+def _only_adds(evidence: Evidence, node: Node) -> bool:
+    if node.op.startswith("FusedBatchNorm"):
+        return evidence.source in (node.inputs[2], mechanisms.read_from(evidence, node.inputs[2]))
+    return node.op in ADDING
+
+
 def _behind(evidence: Evidence, key: int) -> Iterator[Node]:
-    """The nodes that use a value, or what it was handed on as, such as a bias in another shape."""
+    """The nodes that use a value, or what it was handed on as, such as a bias in another shape, less the mean."""
+    shape = evidence.array(key).shape
     for node in evidence.users(key):
-        yield from _behind(evidence, node.outputs[0]) if node.op in PASSING else (node,)
+        is_step = node.op in ADDING and evidence.array(node.outputs[0]).shape == shape
+        yield from _behind(evidence, node.outputs[0]) if is_step or node.op in PASSING else (node,)
 
 
 def all_zero(evidence: Evidence) -> Story:
@@ -119,11 +132,29 @@ def _silenced_before(evidence: Evidence, node: Node, position: int, code: str) -
     else:
         return None
     by_zeros = _flat_before(evidence, keys, evidence.measure.zero)
-    first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
-    if first is None:
+    flat = sorted({*by_zeros, *_flat_before(evidence, keys, _is_same_for_all)}, key=lambda one: one.index)
+    if not flat:
         return None
-    code = "dead_relu" if first.op in RELUS else "saturated"
-    return Story(code, first, first.inputs[0], certain=first in by_zeros)
+    is_flat_itself = node.op in RELUS | _SATURATING and _is_flat(evidence, node)
+    later = [one for one in (*flat[1:], *([node] if is_flat_itself else ())) if one is not flat[0]]
+    # The last that stays flat whatever the first gives: curing the first would change nothing.
+    blamed = next((one for one in reversed(later) if _is_flat_anyway(evidence, one, flat[0])), flat[0])
+    code = "dead_relu" if blamed.op in RELUS else "saturated"
+    if blamed is not flat[0]:
+        values = {"waits": flat[0].layer or flat[0].name}
+        return Story(code, blamed, blamed.inputs[0], values=values)
+    return Story(code, blamed, blamed.inputs[0], certain=blamed in by_zeros)
+
+
+def _is_flat_anyway(evidence: Evidence, node: Node, first: Node) -> bool:
+    """Whether an activation stays flat if one before it gave something else: then curing that one changes nothing."""
+    generator = np.random.default_rng(0)
+
+    def other(tensor: tf.Tensor) -> tf.Tensor:
+        return tf.cast(generator.uniform(-1.0, 1.0, tensor.shape), tensor.dtype)
+
+    moved = evidence.rerun_from(first.outputs[0], other)
+    return node.inputs[0] in moved and not slopes(evidence.trace, node, moved).any()
 
 
 def _flat_before(evidence: Evidence, keys: Iterable[int], is_silent: Callable[[tf.Tensor | None], bool]) -> list[Node]:
@@ -210,10 +241,15 @@ def partly_zero(evidence: Evidence) -> Story:
         A `Story`; its `is_alarm` is True for dead units.
     """
     dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
-    if dead[0]:
-        return dead[1]
     lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
     share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
+    outside = max(
+        (one for one in lossy if one[1].op.startswith("FakeQuant")), key=lambda one: one[0], default=(0, None)
+    )
+    if outside[0] > _MUCH:
+        return Story("clipped", outside[1], outside[1].inputs[0])
+    if dead[0]:
+        return dead[1]
     if node is None or share == 0:
         return Story("exists", None, is_alarm=False)
     code = mechanisms.of_zero(evidence, node, 0)
@@ -264,6 +300,11 @@ def _dead(evidence: Evidence, relu: Node) -> tuple[float, Story]:
     """The share of a gradient's elements that the dead units of a ReLU leave at 0, whole rows or columns; a `Story`."""
     off, certain = dead_units(evidence.array(relu.inputs[0]))
     story = Story("dead_relu", relu, relu.inputs[0], values={"dead": int(off.sum()), "units": off.size})
+    before = evidence.trace.producer.get(relu.inputs[0])
+    key = before.inputs[0] if before is not None and before.op == "Neg" else relu.inputs[0]
+    back = array(evidence.replay.cotangent(key))
+    if back.shape[-1:] == off.shape and back[..., off].any():  # it goes on beside this ReLU, as in a PReLU
+        return 0.0, story
     gradient = array(evidence.gradient)
     for axis, size in enumerate(gradient.shape):
         if certain.any() and size % off.size == 0:

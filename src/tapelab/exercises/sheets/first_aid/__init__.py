@@ -4,8 +4,8 @@ The imports put the exercises in the order of their cases.
 """
 
 from tapelab.exercises import Prediction
-from tapelab.exercises.sheets.first_aid.part_1.case_01 import left_tensorflow
-from tapelab.exercises.sheets.first_aid.part_1.case_02 import predicted
+from tapelab.exercises.sheets.first_aid.part_1.case_01 import own_loss
+from tapelab.exercises.sheets.first_aid.part_1.case_02 import keras_model
 from tapelab.exercises.sheets.first_aid.part_1.case_03 import three_lines
 from tapelab.exercises.sheets.first_aid.part_1.case_04 import pixels
 from tapelab.exercises.sheets.first_aid.part_1.case_05 import second_step
@@ -23,12 +23,12 @@ from tapelab.exercises.sheets.first_aid.part_4.case_15 import worse_than_fit
 __all__ = [
     "first_layer",
     "kept_layer",
-    "left_tensorflow",
+    "keras_model",
     "nothing_raised",
     "one_unit",
+    "own_loss",
     "perfect_model",
     "pixels",
-    "predicted",
     "right_answers",
     "second_head",
     "second_step",

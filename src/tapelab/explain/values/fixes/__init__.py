@@ -12,7 +12,7 @@ from ast import unparse as text
 from collections.abc import Iterator, Mapping
 
 from tapelab.explain.causes import VALUES, Cause
-from tapelab.explain.ground.expressions import called, contains, statement_at
+from tapelab.explain.ground.expressions import assigned_in, called, contains, operands, statement_at
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
 from tapelab.explain.values.fixes.patterns import filled, match
@@ -38,6 +38,14 @@ def repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Fr
         evidence: the `Evidence` that it was read from.
         frame: the learner's frame, or None.
     """
+    trials = evidence.replay.trials  # one for all sources that share the cause
+    case = (story.code, story.node, story.key, tuple(node for node, _ in story.then), evidence.gradient_is_bad)
+    if case not in trials:
+        trials[case] = _repair(story, names, evidence, frame)
+    return trials[case]
+
+
+def _repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Frame) -> tuple[str, str]:
     second = None
     for fix in _proposed(story, evidence):
         result = tried(fix, story.code, story.node, evidence, frame)
@@ -157,6 +165,15 @@ def _zero_factor(patient: Patient) -> str | None:
     return "# look at the other factor in the line named here: should it be 0?"
 
 
+def _other_factor(patient: Patient) -> str | None:
+    """Where the factor that is 0 was last assigned, if it has a name; else what the table advises."""
+    for part, key in operands(patient.expression, patient.node.inputs) if patient.expression is not None else ():
+        if isinstance(part, ast.Name) and not patient.evidence.array(key).any():
+            for made in assigned_in(patient.node.event.place.code, part.id, patient.node.line.number)[:1]:
+                return f"# {part.id} is 0; it is made in line {made.lineno}: {part.id} = {text(made)}"
+    return _advice(patient, VALUES["multiplied_by_zero"])
+
+
 def _infinity_put_in(patient: Patient) -> str | None:
     """What to do where an infinity was put in, such as a mask of -inf, and met a 0 or another."""
     known = [key for key in patient.node.inputs if not patient.evidence.is_learned(key)]
@@ -165,11 +182,11 @@ def _infinity_put_in(patient: Patient) -> str | None:
     return "# write small whole powers as products, such as x * x" if patient.node.op == "Pow" else None
 
 
-def _clip(patient: Patient) -> Fix | None:
+def _clip(patient: Patient) -> Fix | str | None:
     """A Keras loss for probabilities that was given logits."""
     call = patient.expression
     if "crossentropy" not in str(called(call)).lower() or any(one.arg == "from_logits" for one in call.keywords):
-        return None
+        return _advice(patient, VALUES["clipped"])
     return patient.with_part(call, f"{text(call)[:-1]}, from_logits=True)")
 
 
@@ -198,6 +215,7 @@ _RULES = {
     "overflow": _too_large,
     "constant_output": _of_constant,
     "at_kink": _at_kink,
+    "multiplied_by_zero": _other_factor,
     "zero_weights": _zero_factor,
     "zero_times_infinity": _infinity_put_in,
     "source_not_finite": _infinity_put_in,

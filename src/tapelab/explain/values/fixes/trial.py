@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.explain.ground import private
+from tapelab.explain.ground.evaluation import CannotRun, Evaluation
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind, is_handle
 from tapelab.explain.ground.measure import Gradient, array
-from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
 from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -28,7 +28,8 @@ import numpy as np
 import tensorflow as tf
 
 # Elements that are taken out on purpose have gradient 0; and where the value is what is wrong, it is to change.
-_TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero"})
+_TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero", "empty_mask"})
+_DIVISIONS = frozenset({"division_by_zero", "zero_over_zero"})
 _MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 _WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding
@@ -96,6 +97,8 @@ def _judged(new: Evidence, old: Evidence, place: "_Place", code: str) -> str:
         return "works" if after.any() else "silent"
     if not _is_kept(after, before):
         return "changes"
+    if code in _DIVISIONS and not after.any():  # 0 in place of the quotient, everywhere: nothing is left of the layer
+        return "silent"
     if code in _TAKEN_OUT or not bad.any() or after[bad].any():
         return "works"
     # Where the target was infinite, as at a pole, both sides may be as high, and nothing learns of where it is lower.
@@ -128,6 +131,7 @@ class _Place:
         self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
+        self._lengths = {}
         self._assigned = assigned(fix.within)
         self._whole = self._smallest_that_ran()
         own = [node for node, expression in self._nodes if same(expression, self._whole)]
@@ -165,8 +169,10 @@ class _Place:
 
     def _length_of(self, expression: ast.expr) -> int:
         """How many operations an expression is made of, but for reading variables."""
-        ops = [node.op for node, one in self._nodes if same(one, expression) and node.op != "ReadVariableOp"]
-        return _period(ops) if ops else 0
+        if expression not in self._lengths:
+            ops = [node.op for node, one in self._nodes if same(one, expression) and node.op != "ReadVariableOp"]
+            self._lengths[expression] = _period(ops) if ops else 0
+        return self._lengths[expression]
 
     def check(self) -> None:
         """Run the learner's expression, which has to give what it gave."""

@@ -6,7 +6,9 @@ outputs; what its gradient function makes of them are its contributions to the c
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+import types
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
@@ -51,6 +53,8 @@ class Replay:
         targets, sources: the same, as a tuple and a set.
         parts: key → what its cotangent is the sum of, a list of (node, contribution); of the target also (None, ones).
         passed: node → `Passed`, for every node that a cotangent reached.
+        made_of: the key of each tensor that was made of sources in a recorded way → of which, one bit for each.
+        nodes_of: type of an operation → those of these nodes.
         trials: for `fixes`, which runs the program with a fix once for all sources: what came of it.
     """
 
@@ -58,23 +62,46 @@ class Replay:
         self.trace, self.targets, self.sources = trace, tuple(targets), set(sources)
         self.parts, self.passed = collections.defaultdict(list), {}
         self._sums, self.trials = {}, {}
-        depends = self.depending(self.sources)
+        self._sources = {key: 1 << number for number, key in enumerate(self.sources)}
+        self.made_of = self._followed()
         for key in self.targets:
             if key in trace.values and can_carry(trace.values[key].dtype):
                 self.parts[key].append((None, tf.ones_like(trace.values[key])))
         taken = set()  # what a later custom gradient answers for
         with hooks.deaf(), private.paused():
             for node in reversed(trace.nodes):
-                if node.is_recorded and any(key in depends for key in node.inputs):
-                    self._pass(node, depends, taken)
+                if node.is_recorded and any(key in self.made_of for key in node.inputs):
+                    self._pass(node, taken)
+        self.nodes_of = collections.defaultdict(list)
+        for node in self.passed:
+            self.nodes_of[node.op].append(node)
 
-    def depending(self, keys: Iterable[int]) -> set[int]:
-        """Return the keys of all tensors that were made from these in a recorded way, and these."""
-        found = set(keys)
+    def _followed(self) -> dict[int, int]:
+        """The keys of all tensors that were made of sources in a recorded way → of which, one bit for each."""
+        made_of = dict(self._sources)
         for node in self.trace.nodes:
-            if node.is_recorded and any(key in found for key in node.inputs):
-                found.update(node.outputs)
-        return found
+            if node.is_recorded:
+                bits = 0
+                for key in node.inputs:
+                    bits |= made_of.get(key, 0)
+                if bits:
+                    made_of.update((key, made_of.get(key, 0) | bits) for key in node.outputs)
+        return made_of
+
+    def depending(self, source: int) -> set[int]:
+        """Return the keys of all tensors that were made from a source in a recorded way, and its own."""
+        bit = self._sources[source]
+        return {key for key, bits in self.made_of.items() if bits & bit}
+
+    @functools.cached_property
+    def is_second(self) -> bool:
+        """Whether a backward pass is differentiated: then these are derivatives of derivatives."""
+        return any(node.is_backward for node in self.passed)
+
+    @functools.cached_property
+    def upstream(self) -> KeysView[int]:
+        """The keys of all tensors that the targets were made from, in whichever way, and of these."""
+        return self.trace.before(self.targets)
 
     def cotangent(self, key: int) -> Gradient | None:
         """Return the gradient of the targets with respect to a tensor of the trace, or None."""
@@ -82,7 +109,7 @@ class Replay:
             self._sums[key] = _sum([part for _, part in self.parts.get(key, ())])
         return self._sums[key]
 
-    def _pass(self, node: Node, depends: set[int], taken: set[int]) -> None:
+    def _pass(self, node: Node, taken: set[int]) -> None:
         upstream = [None if key in taken else self.cotangent(key) for key in node.outputs]
         if node.event.kind is Kind.CUSTOM:
             taken.update(node.outputs)
@@ -95,7 +122,7 @@ class Replay:
             downstream = [None] * len(node.inputs)
         self.passed[node] = Passed(tuple(upstream), tuple(downstream))
         for key, part in zip(node.inputs, downstream, strict=False):
-            if part is not None and key in depends:
+            if part is not None and key in self.made_of:
                 self.parts[key].append((node, part))
                 self._sums.pop(key, None)
 
@@ -121,9 +148,10 @@ class Replay:
             return private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
 
 
-def slopes(trace: Trace, node: Node) -> np.ndarray:
-    """Return the slope of a node that works on each element by itself, at each element."""
-    inputs, outputs = ([trace.values[key] for key in keys] for keys in (node.inputs, node.outputs))
+def slopes(trace: Trace, node: Node, changed: Mapping[int, tf.Tensor] = types.MappingProxyType({})) -> np.ndarray:
+    """Return the slope of a node that works on each element by itself, at each element; some values may be others."""
+    values = trace.values if not changed else trace.values | changed
+    inputs, outputs = ([values[key] for key in keys] for keys in (node.inputs, node.outputs))
     return array(private.gradients_of(node.op, node.attributes, inputs, outputs, [tf.ones_like(outputs[0])])[0])
 
 

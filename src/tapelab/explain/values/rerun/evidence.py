@@ -17,6 +17,7 @@ import tensorflow as tf
 
 # Operations that hand a value on as it is, in another shape or dtype or as a copy.
 PASSING = with_fact("passes") - with_fact("flat")
+ADDING = with_fact("adds") | {"Sub"}
 READS = with_fact("reads") - with_fact("valueless")
 
 
@@ -32,14 +33,17 @@ class Evidence:
         replay, trace, source: as above.
         measure: the `Measures`.
         gradient: the cotangent of the source, or None.
-        depends: the keys of all that was made from the source.
     """
 
     def __init__(self, replay: Replay, source: int, measures: Measures | None = None):
         self.replay, self.trace, self.source = replay, replay.trace, source
         self.measure = measures or Measures()
         self.gradient = replay.cotangent(source)
-        self.depends = replay.depending({source})
+
+    @functools.cached_property
+    def depends(self) -> set[int]:
+        """The keys of all that was made from the source."""
+        return self.replay.depending(self.source)
 
     @property
     def target(self) -> int:
@@ -61,6 +65,11 @@ class Evidence:
     def bad(self, key: int) -> bool:
         """Whether a forward value is not finite."""
         return self.measure.not_finite(self.value(key))
+
+    @property
+    def gradient_is_bad(self) -> tuple[bool, bool]:
+        """Whether the gradient is not finite, and whether it is zero."""
+        return self.measure.not_finite(self.gradient), self.measure.zero(self.gradient)
 
     def maker(self, key: int) -> Node | None:
         """The node that made a value, before it was handed on as it is; None where none did."""
@@ -113,7 +122,9 @@ class Evidence:
         # By more than rounding, as between two ways of adding up.
         noise = 30 * rounding(self.trace.values[self.target])
         change = abs(sum(np.sum(after) - np.sum(before) for after, before in pairs))
-        return bool(change > noise * sum(np.abs(before).sum() for _, before in pairs))
+        maker = self.trace.producer.get(self.target)
+        terms = [np.abs(self.array(key)).max(initial=0.0) for key in maker.inputs] if maker else []
+        return bool(change > noise * max([sum(np.abs(before).sum() for _, before in pairs), *terms]))
 
     def target_moved(self, step: np.ndarray) -> float:
         """The sum of the targets after a step of the source.
@@ -154,13 +165,17 @@ class Evidence:
         return bool(np.isfinite(slopes).all() and slopes[1] > 0.8 * slopes[0])
 
     def _rerun(self, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
-        """Run the log again with another value for the source: key → the new value of all that depends on it.
+        return self.rerun_from(self.source, change)
+
+    def rerun_from(self, source: int, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
+        """Run the log again with another value for a tensor: key → the new value of all that depends on it.
 
         Args:
+            source: its key.
             change: takes the source's value and returns another. It is also applied to what comes out of operations
                 that cannot be run again, as if they handed the change on.
         """
-        trace, source = self.trace, self.source
+        trace = self.trace
         is_variable = is_handle(trace.values[source].dtype)
         new = {} if is_variable else {source: change(trace.values[source])}
         read = None

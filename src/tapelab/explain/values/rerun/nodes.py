@@ -8,12 +8,13 @@ is pinned too; in a loop within a loop there are no pins.
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
 from tapelab.explain.ground.measure import Attributes
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.operations import attributes_of, custom_gradient, is_safe_to_run, pushed_in
 from tapelab.graphs.program import CALLS, LOOPS, in_order
 from tapelab.process.tensorflow import Tensors, tf
@@ -107,6 +108,10 @@ class Trace:
                 self.producer.update(dict.fromkeys(node.outputs, node))
             for key in node.inputs:
                 self.users.setdefault(key, []).append(node)
+
+    def before(self, keys: Iterable[int]) -> KeysView[int]:
+        """Return the keys of all tensors that some were made from, in whichever way, and of these."""
+        return reachable(keys, lambda key: self.producer[key].inputs if key in self.producer else ())
 
     def _add_event(self, event: Event, inline: bool) -> None:
         is_recorded = event.unrecorded is None

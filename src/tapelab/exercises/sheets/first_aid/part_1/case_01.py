@@ -8,10 +8,15 @@ import tensorflow as tf
 
 
 def _lines(random, dtype):
-    """Weights that are a variable, inputs and targets."""
+    """Weights that are a variable, inputs and targets; at last targets of which one is hit exactly."""
+    hit = [[1.0, -1.0], [[1.0, 2.0], [0.0, 1.0], [3.0, 1.0]], [0.5, -1.0, 1.0]]
+    w, x, y = (tf.constant(part, dtype) for part in hit)
     return [
-        (tf.Variable(normals(random, dtype, 2)), normals(random, dtype, rows, 2), normals(random, dtype, rows))
-        for rows in (3, 8)
+        *(
+            (tf.Variable(normals(random, dtype, 2)), normals(random, dtype, rows, 2), normals(random, dtype, rows))
+            for rows in (3, 8)
+        ),
+        (tf.Variable(w), x, y),
     ]
 
 
@@ -20,7 +25,7 @@ def _slope(w, x, y):
     return tf.constant(np.mean(sides[:, None] * x.numpy(), axis=0))
 
 
-left_tensorflow = Exercise(
+own_loss = Exercise(
     title="Case 1, the loss that lost its history",
     minutes=4,
     hints=(
@@ -43,7 +48,7 @@ left_tensorflow = Exercise(
 )
 
 
-@left_tensorflow.starter()
+@own_loss.starter()
 def _():
     cause = ...  # "the line of distance", "the line of loss" or "the variable"
 
@@ -56,7 +61,7 @@ def _():
     return cause, repaired
 
 
-@left_tensorflow.right
+@own_loss.right
 def _():
     """`np.abs` takes a tensor, reads its numbers and returns an array. The numbers are right, and an array has no
     history: to the tape the loss is a constant. `tf.abs` does the same inside TensorFlow."""
@@ -71,7 +76,7 @@ def _():
     return cause, repaired
 
 
-@left_tensorflow.mistake("zeros_for_none")
+@own_loss.mistake("zeros_for_none")
 def _(w, x, y):
     """The `None` is gone, and there are zeros in its place: now the training loop believes that it is at a minimum, and
     says nothing. There is still no path from the loss to `w`."""
@@ -80,7 +85,7 @@ def _(w, x, y):
     return tape.gradient(loss, w, unconnected_gradients="zero")
 
 
-@left_tensorflow.mistake("another_loss")
+@own_loss.mistake("another_loss")
 def _(w, x, y):
     """A gradient, and of another loss: that of the mean *squared* distance. A repair leaves the value as it was."""
     with tf.GradientTape() as tape:
@@ -88,7 +93,7 @@ def _(w, x, y):
     return tape.gradient(loss, w)
 
 
-@left_tensorflow.mistake("without_distance")
+@own_loss.mistake("without_distance")
 def _(w, x, y):
     """The path is there. The absolute value is not: positive and negative errors now cancel."""
     with tf.GradientTape() as tape:
@@ -96,7 +101,15 @@ def _(w, x, y):
     return tape.gradient(loss, w)
 
 
-@left_tensorflow.wrong("none")
+@own_loss.wrong("not_finite")
+def _(w, x, y):
+    with tf.GradientTape() as tape:
+        error = tf.linalg.matvec(x, w) - y
+        loss = tf.reduce_mean(tf.sqrt(error * error))  # NaN where a target is hit exactly
+    return tape.gradient(loss, w)
+
+
+@own_loss.wrong("none")
 def _(w, x, y):
     with tf.GradientTape() as tape:
         tape.watch(w)

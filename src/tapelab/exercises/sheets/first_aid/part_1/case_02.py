@@ -21,7 +21,7 @@ def _slopes(model, x, y):
     return [tf.constant(2.0 * x.numpy().T @ errors / len(errors)), tf.constant(2.0 * errors.mean(axis=0))]
 
 
-predicted = Exercise(
+keras_model = Exercise(
     title="Case 2, predictions that came with nothing",
     minutes=4,
     hints=(
@@ -44,7 +44,7 @@ predicted = Exercise(
 )
 
 
-@predicted.starter()
+@keras_model.starter()
 def _():
     cause = ...  # "the last line", "the line of loss" or "the line of predicted"
 
@@ -57,7 +57,7 @@ def _():
     return cause, repaired
 
 
-@predicted.right
+@keras_model.right
 def _():
     """`model.predict` goes through the data in batches, in a compiled loop of its own, and returns a NumPy array. The
     tape sees numbers from nowhere. Calling the model runs its layers as operations that the tape records."""
@@ -72,14 +72,14 @@ def _():
     return cause, repaired
 
 
-@predicted.mistake("zeros_for_none")
+@keras_model.mistake("zeros_for_none")
 def _(model, x, y):
     """Zeros in place of `None`: the program runs, and the model stays as it is. There is still no path from the loss to
     the variables."""
     return [tf.zeros_like(variable.value) for variable in model.trainable_variables]
 
 
-@predicted.mistake("of_the_predictions")
+@keras_model.mistake("of_the_predictions")
 def _(model, x, y):
     """A gradient, and of the loss with respect to the *predictions*. An optimiser wants one for each variable."""
     found = tf.constant(model(x).numpy())
@@ -89,7 +89,7 @@ def _(model, x, y):
     return [tape.gradient(loss, found)]
 
 
-@predicted.mistake("without_the_targets")
+@keras_model.mistake("without_the_targets")
 def _(model, x, y):
     """The path is there, and the loss is not: this is the gradient of the mean prediction."""
     with tf.GradientTape() as tape:
@@ -97,7 +97,7 @@ def _(model, x, y):
     return tape.gradient(found, model.trainable_variables)
 
 
-@predicted.wrong("none")
+@keras_model.wrong("none")
 def _(model, x, y):
     with tf.GradientTape() as tape:
         tape.watch([variable.value for variable in model.trainable_variables])

@@ -15,7 +15,11 @@ _PYTHON = frozenset({"abs", "bool", "float", "int", "len", "list", "max", "min",
 _ACTING = frozenset(
     {"Variable", "debugging", "dropout", "io", "numpy_function", "print", "py_function", "random", "save"}
 )
-_MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
+_METHODS = frozenset(
+    {"numpy", "mean", "sum", "std", "max", "min", "reshape", "ravel", "flatten", "astype", "item", "tolist"}
+)
+# By which names the learner knows what only computes.
+MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
 
 
 class CannotRun(Exception):
@@ -37,7 +41,7 @@ class Evaluation(ast.NodeTransformer):
 
     def __init__(self, known: dict[str, int], values: dict[int, tf.Tensor], find: Callable[[str], tuple[Any, Any]]):
         self._known, self._values, self._find = known, values, find
-        self.names, self.keys, self._tape = dict(_MODULES), {}, None
+        self.names, self.keys, self._tape = dict(MODULES), {}, None
 
     def value(self, expression: ast.expr, tape: tf.GradientTape | None = None) -> Any:
         """Evaluate an expression, with its parts watched by a tape.
@@ -75,5 +79,7 @@ class Evaluation(ast.NodeTransformer):
 
 
 def _only_computes(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute) and function.attr in _METHODS:
+        return True
     root, *words = ast.unparse(function).split(".")
-    return root in _PYTHON if not words else root in _MODULES and _ACTING.isdisjoint(words)
+    return root in _PYTHON if not words else root in MODULES and _ACTING.isdisjoint(words)
