@@ -203,7 +203,7 @@ collection = {
     "15": ["III. Second order and whole Jacobians", "Batch Jacobians and per-example gradients", ["11"]],
     "16": ["III. Second order and whole Jacobians", "What derivatives cost", ["12"]],
     "17": ["IV. What derivatives are for", "Fit and error bars", ["13", "15"]],
-    "18": ["IV. What derivatives are for", "Error bars for a network", ["14", "17"]],
+    "18": ["IV. What derivatives are for", "The gradient of the input", ["02"]],
     "19": ["IV. What derivatives are for", "The derivative of a solution", ["07", "14"]],
     "20": ["IV. What derivatives are for", "The edge of stability", ["14"]],
     "21": ["IV. What derivatives are for", "Influence functions", ["14", "15"]],
@@ -213,7 +213,7 @@ collection = {
     "25": ["IV. What derivatives are for", "Control and the horizon of chaos", ["14", "15"]],
     "26": ["IV. What derivatives are for", "The gradient of an expectation", ["06"]],
     "27": ["IV. What derivatives are for", "A generative model from a trace", ["14", "15"]],
-    "28": ["IV. What derivatives are for", "A small transformer", ["04", "16"]],
+    "28": ["IV. What derivatives are for", "A step of your own in Keras", ["08", "10"]],
     "29": ["V. Clinic", "First aid", ["02", "03"]],
     "30": ["V. Clinic", "Hard cases", ["04", "10"]],
 }
@@ -330,7 +330,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 26 + 28 |
-# | 18 | [Error bars for a network](18_error_bars_for_a_network.ipynb) | How far can a network's answer be off, where it has seen data and where it has not? | 26 + 19 |
+# | 18 | [The gradient of the input](18_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 19 + 20 |
 # | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 27 + 27 |
 # | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 26 + 30 |
 # | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 28 + 44 |
@@ -340,7 +340,7 @@ plt.show()
 # | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 29 + 28 |
 # | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 28 + 31 |
 # | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 28 + 21 |
-# | 28 | [A small transformer](28_small_transformer.ipynb) | What keeps attention trainable, and what makes its training fit into a small machine? | 28 + 24 |
+# | 28 | [A step of your own in Keras](28_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 17 + 19 |
 #
 # </details>
 #

@@ -34,7 +34,7 @@ ORDER = (
     "batch_jacobians",
     "what_derivatives_cost",
     "fit_and_error_bars",
-    "error_bars_for_a_network",
+    "gradient_of_the_input",
     "derivative_of_a_solution",
     "edge_of_stability",
     "influence_functions",
@@ -44,7 +44,7 @@ ORDER = (
     "control_and_the_horizon_of_chaos",
     "gradient_of_an_expectation",
     "generative_model_from_a_trace",
-    "small_transformer",
+    "step_of_your_own_in_keras",
     "first_aid",
     "hard_cases",
 )

@@ -20,7 +20,9 @@
 # `model.fit` calls one method for each batch, `train_step`. Write it yourself, and the tape is yours: two losses, two optimisers, a penalty on a gradient. **What else was in the method that you replaced?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/32_step_of_your_own_in_keras.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_step_of_your_own_in_keras.ipynb)
+#
+# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 19 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -105,7 +107,7 @@ for name, kind in (("Keras' own step", keras.Model), ("Careless", Careless)):
         found[name, weighted is not None] = model = trained(kind, weighted)
         print(f"{name:16} class_weight {'yes' if weighted else 'no ':3}  nines found: {recall(model):.2f}")
 
-# %% jupyter={"source_hidden": true} tags=["figure"] alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nearly nothing to most of them; with the careless step both bars are the same, and low."
+# %% alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nearly nothing to most of them; with the careless step both bars are the same, and low." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what class weights do in two steps
 _, ax = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for shift, weighted, colour in ((-0.2, False, plots.GREY), (0.2, True, plots.BLUE)):
