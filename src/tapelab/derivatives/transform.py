@@ -33,7 +33,7 @@ from tapelab.derivatives.arguments import (
 from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, told_line, warn_caller
 from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
-from tapelab.graphs.program import everything
+from tapelab.graphs.program import LOOPS, everything
 from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np
@@ -142,7 +142,7 @@ class Transform:
     transform anew.
 
     The 64 signatures that were used last stay compiled. Called inside a `tf.function`, the derivative becomes a part of
-    the caller's graph. Where the same tensor is a source and something else too, it is a constant there.
+    the caller's graph; rows are then compared with the plain tape at random numbers, while it is traced. Where the same tensor is a source and something else too, it is a constant there.
     """
 
     def __init__(
@@ -334,7 +334,8 @@ class Transform:
             if how not in (FASTEST, VECTORIZED):
                 raise
             call, computed = self._computed(signature, tensors, LOOP)
-            call.given_up.insert(0, f"rows at once: {error}")
+            gain = ". Give a recurrent layer of Keras unroll=True" if call.traced.types & LOOPS else ""
+            call.given_up.insert(0, f"rows at once: {error}{gain}")
             return call, computed
         except (AttributeError, LookupError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
             known = call._traced.operations if call._traced else ()
