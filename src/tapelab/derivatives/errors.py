@@ -60,6 +60,7 @@ _SINGULAR = {
 }
 _NAMED = re.compile(r"\[Op:([A-Za-z]\w+)\]")
 _NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
+_NOT_FOR_XLA = re.compile(r"(\w+) \(No registered '\w+' OpKernel for XLA")
 # What its gradients say of themselves, by part of the message.
 _REFUSED = {
     "Gradient not defined for fast=False": (
@@ -102,6 +103,16 @@ def explained(name: str, error: Exception, operations: Iterable[tf.Operation] = 
         )
     if told is None:
         return error
+    told.__cause__ = error
+    return told
+
+
+def not_compiled(name: str, error: Exception) -> Exception:
+    """Return an error that names the operation, where XLA cannot compile a program, or else the error itself."""
+    if not any(said in str(error) for said in ("tf2xla conversion failed", "Detected unsupported operations")):
+        return error
+    found = ", ".join(dict.fromkeys(_NOT_FOR_XLA.findall(str(error)))) or told_line(error)
+    told = RuntimeError(f'{name}: XLA cannot compile {found}. Use compile="auto" or "graph"')
     told.__cause__ = error
     return told
 

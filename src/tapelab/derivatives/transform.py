@@ -30,7 +30,7 @@ from tapelab.derivatives.arguments import (
     require_one_of,
     unflatten,
 )
-from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, told_line, warn_caller
+from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, not_compiled, told_line, warn_caller
 from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
 from tapelab.graphs.program import everything
@@ -452,8 +452,11 @@ class Transform:
         if not xla:
             return run(tensors)
         self._programs += 1
-        with process.quiet_stderr(shown_for=()):  # XLA's compiler writes there
-            return run(tensors)
+        try:
+            with process.quiet_stderr(shown_for=()):  # XLA's compiler writes there
+                return run(tensors)
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            raise not_compiled(self.__name__, error)  # noqa: B904 - it has its cause
 
     def _run(self, key: Hashable, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
         with contextlib.suppress(KeyError):
