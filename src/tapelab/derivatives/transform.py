@@ -30,7 +30,15 @@ from tapelab.derivatives.arguments import (
     require_one_of,
     unflatten,
 )
-from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, not_compiled, told_line, warn_caller
+from tapelab.derivatives.errors import (
+    UNCLEAR,
+    CannotVectorizeError,
+    FallbackWarning,
+    explained,
+    not_compiled,
+    told_line,
+    warn_caller,
+)
 from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
 from tapelab.graphs.program import everything
@@ -288,8 +296,8 @@ class Transform:
             output.set_shape(like.shape)
         return chosen, computed.structure
 
-    def _computed(self, signature: Signature, tensors: Tensors, how: str) -> tuple[Call, Computed]:
-        """Let the recipe compute, where rows cannot be vectorised one by one."""
+    def _computed(self, signature: Signature, tensors: Tensors, how: str, again: bool = True) -> tuple[Call, Computed]:
+        """Let the recipe compute; unless not ``again``, one by one where rows cannot be vectorised."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         start = 0 if graph is None else len(graph.get_operations())
         call = Call(signature, tensors, how)
@@ -299,12 +307,12 @@ class Transform:
                 if how in (FASTEST, VECTORIZED) and graph is not None:
                     wrong.require_safe(graph.get_operations()[start:], call.traced.operations)
         except CannotVectorizeError as error:
-            if how not in (FASTEST, VECTORIZED):
+            if how not in (FASTEST, VECTORIZED) or not again:
                 raise
             call, computed = self._computed(signature, tensors, LOOP)
             call.given_up.insert(0, f"rows at once: {error}")
             return call, computed
-        except (AttributeError, LookupError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
+        except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
             known = call._traced.operations if call._traced else ()
             raise explained(self.__name__, error, known)  # noqa: B904 - it has its cause
         if self._return_value:
@@ -343,12 +351,12 @@ class Transform:
             return entry, outputs
 
     def _entry(
-        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str
+        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str, lost: str = ""
     ) -> tuple[Entry, list[tf.Tensor]]:
         made: list[tuple[Call, Computed]] = []
 
         def program(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            call, computed = self._computed(signature, tensors, how)
+            call, computed = self._computed(signature, tensors, how, again=False)
             made[:] = [(call, computed)]
             certificate, extra = computed.certificate, []
             if certificate is not None:
@@ -356,8 +364,16 @@ class Transform:
                 extra = [certificate.agrees(computed.outputs, certificate.expected)] if always else certificate.expected
             return [*computed.outputs, *extra]
 
-        whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
+        try:
+            whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
+        except CannotVectorizeError as error:
+            if how == LOOP:
+                raise
+            # In a graph of its own: what was begun may change variables.
+            return self._entry(key, named, signature, tensors, LOOP, f"rows at once: {error}")
         ((call, computed),) = made
+        if lost:
+            call.given_up.insert(0, lost)
         certificate, count = computed.certificate, len(computed.outputs)
         xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
@@ -413,7 +429,9 @@ class Transform:
             return outputs, bool(outputs[count])
         if certificate.together or not call.traced.repeatable:  # a second evaluation would be another one
             found = _direct(whole)(tensors)
-            return found[:count], bool(certificate.agrees(found[:count], found[count:]))
+            agrees = bool(certificate.agrees(found[:count], found[count:]))
+            # Later calls are of another program, and that would begin with the same random numbers again.
+            return found[:count] if call.traced.changes else self._first(run, tensors, xla), agrees
         outputs = self._first(run, tensors, xla)
         expected = _direct(_part(whole, slice(count, None), False, call.signature))(tensors)
         return outputs, bool(certificate.agrees(outputs, expected))
@@ -488,9 +506,9 @@ class Transform:
             tf.function(program, autograph=False).get_concrete_function(*signature.specs)
             operations = found[0].traced.operations
             self._warn(found[0])
-        except (ValueError, TypeError) as error:
-            raise error
         except Exception as error:  # whatever the function raises in a graph
+            if isinstance(error, (ValueError, TypeError)) or type(error) is LookupError:
+                raise
             notes.append(f"it cannot be traced, and was not looked into: {told_line(error)}")
         call, computed = self._computed(signature, tensors, EAGER)
 
