@@ -296,8 +296,8 @@ class Transform:
             output.set_shape(like.shape)
         return chosen, computed.structure
 
-    def _computed(self, signature: Signature, tensors: Tensors, how: str, again: bool = True) -> tuple[Call, Computed]:
-        """Let the recipe compute; unless not ``again``, one by one where rows cannot be vectorised."""
+    def _computed(self, signature: Signature, tensors: Tensors, how: str) -> tuple[Call, Computed]:
+        """Let the recipe compute, where rows cannot be vectorised one by one."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         start = 0 if graph is None else len(graph.get_operations())
         call = Call(signature, tensors, how)
@@ -307,7 +307,7 @@ class Transform:
                 if how in (FASTEST, VECTORIZED) and graph is not None:
                     wrong.require_safe(graph.get_operations()[start:], call.traced.operations)
         except CannotVectorizeError as error:
-            if how not in (FASTEST, VECTORIZED) or not again:
+            if how not in (FASTEST, VECTORIZED):
                 raise
             call, computed = self._computed(signature, tensors, LOOP)
             call.given_up.insert(0, f"rows at once: {error}")
@@ -356,7 +356,7 @@ class Transform:
         made: list[tuple[Call, Computed]] = []
 
         def program(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            call, computed = self._computed(signature, tensors, how, again=False)
+            call, computed = self._computed(signature, tensors, how)
             made[:] = [(call, computed)]
             certificate, extra = computed.certificate, []
             if certificate is not None:
@@ -364,14 +364,11 @@ class Transform:
                 extra = [certificate.agrees(computed.outputs, certificate.expected)] if always else certificate.expected
             return [*computed.outputs, *extra]
 
-        try:
-            whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
-        except CannotVectorizeError as error:
-            if how == LOOP:
-                raise
-            # In a graph of its own: what was begun may change variables.
-            return self._entry(key, named, signature, tensors, LOOP, f"rows at once: {error}")
+        whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
         ((call, computed),) = made
+        if how != LOOP and call.how == LOOP and call.traced.changes:
+            # In a graph of its own: what was begun would change variables, too.
+            return self._entry(key, named, signature, tensors, LOOP, call.given_up[0])
         if lost:
             call.given_up.insert(0, lost)
         certificate, count = computed.certificate, len(computed.outputs)
