@@ -303,3 +303,18 @@ def test_a_position_from_the_end():
     np.testing.assert_allclose(gradient, 2 * X * (X + 1))
     with pytest.raises(ValueError, match="twice"):
         jacobian(lambda x, y: x * y, argnums=(1, -1))(X, X)
+
+
+def test_a_linearised_gradient_reads_a_constant_of_its_closure():
+    weights = tf.constant([[0.3, -0.7], [1.1, 0.2]])
+
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = tf.reduce_sum(tf.math.log(tf.cosh(x @ weights)))
+        return tape.gradient(value, x)
+
+    x, v = tf.constant([[0.4, -0.1]]), tf.constant([[1.0, 2.0]])
+    value, product = linearize(slope)(x)
+    np.testing.assert_allclose(value, slope(x), rtol=1e-6)
+    np.testing.assert_allclose(product(v), jvp(slope)(x, tangents=v)[1], rtol=1e-5)
