@@ -30,7 +30,15 @@ from tapelab.derivatives.arguments import (
     require_one_of,
     unflatten,
 )
-from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, told_line, warn_caller
+from tapelab.derivatives.errors import (
+    UNCLEAR,
+    CannotVectorizeError,
+    FallbackWarning,
+    explained,
+    not_compiled,
+    told_line,
+    warn_caller,
+)
 from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
 from tapelab.graphs.program import LOOPS, everything
@@ -337,7 +345,7 @@ class Transform:
             gain = ". Give a recurrent layer of Keras unroll=True" if call.traced.types & LOOPS else ""
             call.given_up.insert(0, f"rows at once: {error}{gain}")
             return call, computed
-        except (AttributeError, LookupError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
+        except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
             known = call._traced.operations if call._traced else ()
             raise explained(self.__name__, error, known)  # noqa: B904 - it has its cause
         if self._return_value:
@@ -376,7 +384,7 @@ class Transform:
             return entry, outputs
 
     def _entry(
-        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str
+        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str, lost: str = ""
     ) -> tuple[Entry, list[tf.Tensor]]:
         made: list[tuple[Call, Computed]] = []
 
@@ -391,6 +399,11 @@ class Transform:
 
         whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
         ((call, computed),) = made
+        if how != LOOP and call.how == LOOP and call.traced.changes:
+            # In a graph of its own: what was begun would change variables, too.
+            return self._entry(key, named, signature, tensors, LOOP, call.given_up[0])
+        if lost:
+            call.given_up.insert(0, lost)
         certificate, count = computed.certificate, len(computed.outputs)
         xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
@@ -446,7 +459,9 @@ class Transform:
             return outputs, bool(outputs[count])
         if certificate.together or not call.traced.repeatable:  # a second evaluation would be another one
             found = _direct(whole)(tensors)
-            return found[:count], bool(certificate.agrees(found[:count], found[count:]))
+            agrees = bool(certificate.agrees(found[:count], found[count:]))
+            # Later calls are of another program, and that would begin with the same random numbers again.
+            return found[:count] if call.traced.changes else self._first(run, tensors, xla), agrees
         outputs = self._first(run, tensors, xla)
         expected = _direct(_part(whole, slice(count, None), False, call.signature))(tensors)
         return outputs, bool(certificate.agrees(outputs, expected))
@@ -485,8 +500,11 @@ class Transform:
         if not xla:
             return run(tensors)
         self._programs += 1
-        with process.quiet_stderr(shown_for=()):  # XLA's compiler writes there
-            return run(tensors)
+        try:
+            with process.quiet_stderr(shown_for=()):  # XLA's compiler writes there
+                return run(tensors)
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            raise not_compiled(self.__name__, error)  # noqa: B904 - it has its cause
 
     def _run(self, key: Hashable, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
         with contextlib.suppress(KeyError):
@@ -518,9 +536,9 @@ class Transform:
             tf.function(program, autograph=False).get_concrete_function(*signature.specs)
             operations = found[0].traced.operations
             self._warn(found[0])
-        except (ValueError, TypeError) as error:
-            raise error
         except Exception as error:  # whatever the function raises in a graph
+            if isinstance(error, (ValueError, TypeError)) or type(error) is LookupError:
+                raise
             notes.append(f"it cannot be traced, and was not looked into: {told_line(error)}")
         call, computed = self._computed(signature, tensors, EAGER)
 
