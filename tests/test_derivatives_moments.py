@@ -119,7 +119,8 @@ def test_a_gradient_penalty_by_example():
     for i in range(3):
         assert relative(found[i], numerical_jacobian(lambda w, i=i: penalty(tf.constant(w), X[i : i + 1]), w)) < 1e-6
     # The batch's rows do not depend on each other.
-    blocks = batch_jacobian(gradient(lambda x: tf.reduce_sum(layer_norm(x) ** 2 * WEIGHTS)), compile="graph")(X)
+    rows = lambda x, w: gradient(lambda x: tf.reduce_sum(layer_norm(x) ** 2 * w))(x)  # noqa: E731
+    blocks = batch_jacobian(rows, compile="graph")(X, WEIGHTS)
     assert relative(blocks[1], differences(FUNCTIONS["LayerNormalization"])[1, :, 1]) < 1e-6
 
 
@@ -152,12 +153,12 @@ def test_what_was_traced_before_is_refused(tmp_path):
     concrete = tf.function(variance).get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
     traced = tf.function(variance)
     traced(x)
-    for f, compile in ((loaded.f, "graph"), (lambda x: 2 * concrete(x), "eager"), (traced, "auto")):
+    within = lambda x: traced(x)  # noqa: E731
+    for f, compile in ((loaded.f, "graph"), (lambda x: 2 * concrete(x), "eager"), (within, "auto")):
         with pytest.raises(ValueError, match=r"normalisation layer.*Python function"):
             hessian(f, compile=compile)(x)
         np.testing.assert_allclose(value_and_gradient(f, compile="graph")(x)[1], gradient(f)(x), rtol=1e-9)
-    assert relative(hessian(traced.python_function)(x), differences(variance)) < 1e-6
-    assert relative(hessian(tf.function(variance))(x), differences(variance)) < 1e-6  # is traced there first
+    assert relative(hessian(traced)(x), differences(variance)) < 1e-6  # its Python function is what is called
 
 
 def test_other_threads_and_later_calls_see_tensorflows_own():

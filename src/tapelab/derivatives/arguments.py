@@ -181,17 +181,28 @@ def unflatten(description: Description, leaves: Iterator[Any]) -> Any:
         made = tuple.__new__(kind, values)
         if hasattr(made, "__dict__") and description.template:
             vars(made).update(vars(description.template.container))
-        return made
+        return _with_attributes(made, description, values)
     if issubclass(kind, list):
         made = copy.copy(description.template.container)  # type: ignore[union-attr]
         made[:] = values
-        return made
+        return _with_attributes(made, description, values)
     items = dict(zip(description.keys, values, strict=True))
     if kind is dict:
         return {name: items[name] for name in description.names}
     made = copy.copy(description.template.container)  # type: ignore[union-attr]
     for name in description.names:
         made[name] = items[name]
+    return _with_attributes(made, description, values)
+
+
+def _with_attributes(made: Any, description: Container, values: list[Any]) -> Any:
+    """Let attributes that are items, as of dictionaries that take them by attribute too, be the new ones."""
+    own = getattr(made, "__dict__", None)
+    if own and description.template:
+        old = description.template.container
+        items = [old[key] for key in description.keys] if isinstance(old, dict) else list(old)
+        new = {id(item): value for item, value in zip(items, values, strict=True)}
+        own.update({name: new[id(part)] for name, part in own.items() if id(part) in new})
     return made
 
 

@@ -58,8 +58,17 @@ _SINGULAR = {
     "Self-adjoint eigen decomposition was not successful": ("SelfAdjointEigV2",),
     "Eigen decomposition was not successful": ("Eig",),
 }
+# What it may raise that `explained` puts into words.
+UNCLEAR = (AttributeError, LookupError, NotImplementedError, ValueError)
 _NAMED = re.compile(r"\[Op:([A-Za-z]\w+)\]")
+# What it says where a value is read that is not there yet.
+_READS = (
+    "numpy() is only available when eager",
+    "'SymbolicTensor' object has no",
+    "Cannot convert a symbolic tf.Tensor",
+)
 _NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
+_NOT_FOR_XLA = re.compile(r"(\w+) \(No registered '\w+' OpKernel for XLA")
 # What its gradients say of themselves, by part of the message.
 _REFUSED = {
     "Gradient not defined for fast=False": (
@@ -69,6 +78,16 @@ _REFUSED = {
     "recompute_grad tried to transpose": (
         "TensorFlow does not differentiate the gradient of what tf.recompute_grad computes by its cotangent. Leave "
         "tf.recompute_grad out of the function here"
+    ),
+    **dict.fromkeys(
+        (
+            "do not yet support dilation rates",
+            "Gradients for grouped convolutions are not supported",
+            "filter_size does not have enough elements",
+        ),
+        "TensorFlow without oneDNN differentiates no convolution with dilated filters, or with groups, on a CPU. Leave "
+        "TF_ENABLE_ONEDNN_OPTS unset, use a GPU, or write the convolution as tf.nn.convolution (dilated) or as one for "
+        "each group of channels",
     ),
     "of a variable without handle data": (
         "it calls a loaded model with a loop that reads a variable, and TensorFlow differentiates such a loop once. "
@@ -95,13 +114,23 @@ def explained(name: str, error: Exception, operations: Iterable[tf.Operation] = 
         )
     elif why := next((why for part, why in _REFUSED.items() if part in str(error)), None):
         told = LookupError(f"{name}: {why}")
-    elif "numpy() is only available when eager" in str(error) or "'SymbolicTensor' object has no" in str(error):
+    elif any(said in str(error) for said in _READS):
         told = NotImplementedError(
             f"{name}: the function reads a tensor's value, as .numpy() and float() do, and is traced into a graph, "
             'where there is none. Use operations of TensorFlow, or compile="eager"'
         )
     if told is None:
         return error
+    told.__cause__ = error
+    return told
+
+
+def not_compiled(name: str, error: Exception) -> Exception:
+    """Return an error that names the operation, where XLA cannot compile a program, or else the error itself."""
+    if not any(said in str(error) for said in ("tf2xla conversion failed", "Detected unsupported operations")):
+        return error
+    found = ", ".join(dict.fromkeys(_NOT_FOR_XLA.findall(str(error)))) or told_line(error)
+    told = RuntimeError(f'{name}: XLA cannot compile {found}. Use compile="auto" or "graph"')
     told.__cause__ = error
     return told
 

@@ -21,8 +21,11 @@ from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
 from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs
+from tapelab.graphs.operations import with_fact
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS
 from tapelab.process.tensorflow import Tensors, tf
 
+_NOT_ENTERED = with_fact("valueless") | CALLS | BRANCHES | LOOPS
 Push = Callable[[Tensors], list[tf.Tensor | None]]
 
 
@@ -155,12 +158,27 @@ def _require_linear(call: Call, end: int | None) -> None:
         outer.watch(cotangents)
         products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
         pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
-    if any(found is not None for found in outermost.gradient(pushed, cotangents)):
+    if any(found is not None for found in outermost.gradient(pushed, cotangents)) or _reads(pushed, cotangents):
         raise ValueError(
             f"{call.name}: products with tangents are not known, since a custom gradient is not linear in its "
             f"cotangents, as one that clips them is: {', '.join(call.traced.custom)}. Take products with "
             "cotangents instead (vjp, or a Jacobian in reverse mode), or leave the custom gradient out"
         )
+
+
+def _reads(ends: Tensors, starts: Tensors) -> bool:
+    """Whether tensors of a graph depend on others in any way, as by a comparison; calls and loops are not entered."""
+    if tf.executing_eagerly():
+        return False
+    own, met, left = {tensor.ref() for tensor in starts}, set(), list(ends)
+    while left:
+        tensor = left.pop()
+        if tensor.ref() in own:
+            return True
+        if tensor.op not in met and tensor.op.type not in _NOT_ENTERED:
+            met.add(tensor.op)
+            left += tensor.op.inputs
+    return False
 
 
 class _VJP(Recipe):

@@ -30,11 +30,21 @@ from tapelab.derivatives.arguments import (
     require_one_of,
     unflatten,
 )
-from tapelab.derivatives.errors import CannotVectorizeError, FallbackWarning, explained, told_line, warn_caller
+from tapelab.derivatives.errors import (
+    UNCLEAR,
+    CannotVectorizeError,
+    FallbackWarning,
+    explained,
+    not_compiled,
+    told_line,
+    warn_caller,
+)
 from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
-from tapelab.graphs.program import everything
+from tapelab.graphs.program import LOOPS, everything
 from tapelab.process.tensorflow import Tensors, tf
+
+import numpy as np
 
 
 class Certificate(NamedTuple):
@@ -140,7 +150,7 @@ class Transform:
     transform anew.
 
     The 64 signatures that were used last stay compiled. Called inside a `tf.function`, the derivative becomes a part of
-    the caller's graph. Where the same tensor is a source and something else too, it is a constant there.
+    the caller's graph; rows are then compared with the plain tape at random numbers, while it is traced. Where the same tensor is a source and something else too, it is a constant there.
     """
 
     def __init__(
@@ -279,6 +289,12 @@ class Transform:
             return outputs, computed.structure
         if not call.traced.repeatable:  # a second evaluation would be another one
             return self._computed(signature, tensors, LOOP)[1].outputs, computed.structure
+        agreed = None if certificate.always else self._agrees_beforehand(signature)
+        if agreed:
+            return outputs, computed.structure
+        if agreed is not None:
+            self._tell(f"is computed a slower way, since {certificate.what}", FallbackWarning)
+            return self._computed(signature, tensors, certificate.plain)[1].outputs, computed.structure
         chosen = tf.cond(
             certificate.agrees(outputs, certificate.expected),
             lambda: [tf.identity(output) for output in outputs],
@@ -287,6 +303,30 @@ class Transform:
         for output, like in zip(chosen, outputs, strict=True):
             output.set_shape(like.shape)
         return chosen, computed.structure
+
+    def _agrees_beforehand(self, signature: Signature) -> bool | None:
+        """Whether the rows agree with the plain tape at random numbers, outside the graph that is being built.
+
+        A conditional in the caller's graph would ask at every call, and XLA does not compile its derivative by
+        variables. None where it cannot be said: what the function uses is in the caller's graph, say.
+        """
+
+        def program(*tensors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            computed = self._computed(signature, tensors, FASTEST)[1]
+            certificate = computed.certificate
+            assert certificate is not None
+            numbers = [tf.reduce_all(tf.math.is_finite(part)) for part in certificate.expected]
+            return certificate.agrees(computed.outputs, certificate.expected), tf.reduce_all(tf.stack(numbers))
+
+        try:
+            concrete = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
+            if any(tf.is_symbolic_tensor(captured) for captured in concrete.captured_inputs):
+                return None
+            with tf.init_scope():
+                agrees, finite = concrete(*[_random(spec, seed) for seed, spec in enumerate(signature.specs)])
+                return bool(agrees) if finite else None
+        except Exception:  # whatever the function raises at these numbers
+            return None
 
     def _computed(self, signature: Signature, tensors: Tensors, how: str) -> tuple[Call, Computed]:
         """Let the recipe compute, where rows cannot be vectorised one by one."""
@@ -302,9 +342,10 @@ class Transform:
             if how not in (FASTEST, VECTORIZED):
                 raise
             call, computed = self._computed(signature, tensors, LOOP)
-            call.given_up.insert(0, f"rows at once: {error}")
+            gain = ". Give a recurrent layer of Keras unroll=True" if call.traced.types & LOOPS else ""
+            call.given_up.insert(0, f"rows at once: {error}{gain}")
             return call, computed
-        except (AttributeError, LookupError, NotImplementedError, tf.errors.InvalidArgumentError) as error:
+        except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
             known = call._traced.operations if call._traced else ()
             raise explained(self.__name__, error, known)  # noqa: B904 - it has its cause
         if self._return_value:
@@ -343,7 +384,7 @@ class Transform:
             return entry, outputs
 
     def _entry(
-        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str
+        self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str, lost: str = ""
     ) -> tuple[Entry, list[tf.Tensor]]:
         made: list[tuple[Call, Computed]] = []
 
@@ -358,6 +399,11 @@ class Transform:
 
         whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
         ((call, computed),) = made
+        if how != LOOP and call.how == LOOP and call.traced.changes:
+            # In a graph of its own: what was begun would change variables, too.
+            return self._entry(key, named, signature, tensors, LOOP, call.given_up[0])
+        if lost:
+            call.given_up.insert(0, lost)
         certificate, count = computed.certificate, len(computed.outputs)
         xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
@@ -413,7 +459,9 @@ class Transform:
             return outputs, bool(outputs[count])
         if certificate.together or not call.traced.repeatable:  # a second evaluation would be another one
             found = _direct(whole)(tensors)
-            return found[:count], bool(certificate.agrees(found[:count], found[count:]))
+            agrees = bool(certificate.agrees(found[:count], found[count:]))
+            # Later calls are of another program, and that would begin with the same random numbers again.
+            return found[:count] if call.traced.changes else self._first(run, tensors, xla), agrees
         outputs = self._first(run, tensors, xla)
         expected = _direct(_part(whole, slice(count, None), False, call.signature))(tensors)
         return outputs, bool(certificate.agrees(outputs, expected))
@@ -452,8 +500,11 @@ class Transform:
         if not xla:
             return run(tensors)
         self._programs += 1
-        with process.quiet_stderr(shown_for=()):  # XLA's compiler writes there
-            return run(tensors)
+        try:
+            with process.quiet_stderr(shown_for=()):  # XLA's compiler writes there
+                return run(tensors)
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            raise not_compiled(self.__name__, error)  # noqa: B904 - it has its cause
 
     def _run(self, key: Hashable, entry: Entry, tensors: Tensors) -> list[tf.Tensor]:
         with contextlib.suppress(KeyError):
@@ -485,9 +536,9 @@ class Transform:
             tf.function(program, autograph=False).get_concrete_function(*signature.specs)
             operations = found[0].traced.operations
             self._warn(found[0])
-        except (ValueError, TypeError) as error:
-            raise error
         except Exception as error:  # whatever the function raises in a graph
+            if isinstance(error, (ValueError, TypeError)) or type(error) is LookupError:
+                raise
             notes.append(f"it cannot be traced, and was not looked into: {told_line(error)}")
         call, computed = self._computed(signature, tensors, EAGER)
 
@@ -556,6 +607,12 @@ def _direct(concrete: Any) -> Callable[[Tensors], list[tf.Tensor]]:
         return lambda tensors: concrete(*tensors)
     call, captured = concrete._call_flat, concrete.captured_inputs
     return lambda tensors: call(tensors, captured)
+
+
+def _random(spec: tf.TensorSpec, seed: int) -> tf.Tensor:
+    """Random numbers that most functions take: between 0 and 1, or one of them; unknown sizes are alike."""
+    drawn = np.random.default_rng(seed).uniform(size=[3 if size is None else size for size in spec.shape])
+    return tf.cast(tf.constant(drawn if spec.dtype.is_floating or spec.dtype.is_complex else drawn > 0.5), spec.dtype)
 
 
 def _recording() -> bool:
