@@ -330,7 +330,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 26 + 28 |
-# | 18 | [The gradient of the input](18_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 19 + 20 |
+# | 18 | [The gradient of the input](18_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 20 + 20 |
 # | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 27 + 27 |
 # | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 26 + 30 |
 # | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 28 + 44 |

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_gradient_of_the_input.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 19 to read, 20 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 20 to read, 20 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -576,7 +576,7 @@ for name in alike:
         f"{name:22} where not black {among(bright, name):.2f}; share {pointing[name][0]:.2f} and {pointing[name][1]:.2f}"
     )
 
-# %% tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert among(bright, "integrated gradients") < 0.65 < alike["integrated gradients"]
 for name, (trained, untrained) in pointing.items():

@@ -61,6 +61,7 @@ x_all, y_all = images.x_train.reshape(-1, 64), images.y_train
 x_test, y_test = images.x_test.reshape(-1, 64), images.y_test
 kept = rng.permutation(np.concatenate([np.flatnonzero(y_all != 9), np.flatnonzero(y_all == 9)[:nines]]))
 x, y = x_all[kept], y_all[kept]
+print(f"{np.sum(y == 9)} nines among {len(y)} training images, {np.sum(y_test == 9)} among {len(y_test)} for the test")
 
 cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 weights_of_classes = {digit: 30.0 if digit == 9 else 1.0 for digit in range(10)}
@@ -149,7 +150,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | the careless step | what is lost |
 # |---|---|
 # | `_` in place of `sample_weight` | sample weights and class weights |
-# | `self(x)` without `training=True` | dropout is off, BatchNormalization does not learn |
+# | `self(x)` without `training=True` | dropout is off, `BatchNormalization` does not learn |
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of the last batch | the mean over the epoch, and all compiled metrics |
 #
@@ -256,7 +257,7 @@ print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 # %% [markdown]
 # The four images of the last part count eight times as much as the others. The cure costs nothing: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients. It is right for parts of equal size, and for a loss that is a mean over the same number of things in each.
 #
-# One layer makes parts something else for good. BatchNormalization subtracts the mean of the *part*, which is not the mean of the batch.
+# One layer makes parts something else for good. `BatchNormalization` subtracts the mean of the *part*, which is not the mean of the batch.
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -566,7 +567,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # ## Recap
 #
 # - A step of your own keeps sample weights, `training=True`, the layers' penalties and the metrics, or loses them without a word. Before you change it, it reproduces `fit` (section 1).
-# - The gradient of a batch is the sum of its parts' gradients of *sums*, divided once. With BatchNormalization parts are another function (section 2).
+# - The gradient of a batch is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization` parts are another function (section 2).
 # - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needs no scale, and has fewer digits (section 3).
 # - A penalty on a gradient needs the inner `gradient` call inside the outer tape. Switch a new term off to see that it was on (section 4).
 # - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
