@@ -42,6 +42,13 @@ DIAGONAL = {"k": 0, "num_rows": -1, "num_cols": -1, "padding_value": np.array(0.
 _BY_HAND = {
     "Acosh": {"x": 1 + X},
     "Angle": {"input": COMPLEX, "Tout": tf.float64},
+    "FakeQuantWithMinMaxArgs": {"inputs": np.float32(X)},
+    "FakeQuantWithMinMaxVars": {"inputs": np.float32(X), "min": np.float32(-6), "max": np.float32(6)},
+    "FakeQuantWithMinMaxVarsPerChannel": {
+        "inputs": np.float32(X),
+        "min": np.float32([-6, -5, -4]),
+        "max": np.float32([6, 5, 4]),
+    },
     "BiasAdd": {"value": X, "bias": numbers(3)},
     "BitwiseAnd": {"x": WHOLE, "y": WHOLE.T.reshape(WHOLE.shape)},
     "BitwiseOr": {"x": WHOLE, "y": WHOLE.T.reshape(WHOLE.shape)},

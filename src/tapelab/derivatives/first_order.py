@@ -269,7 +269,12 @@ class Linearize(Transform):
             if any(tensor.ref() in moved for tensor in op.inputs):
                 moved.update(output.ref() for output in op.outputs)
                 kept.update((tensor.ref(), tensor) for tensor in op.inputs)
-        residuals = [tensor for ref, tensor in kept.items() if ref not in moved and tensor.op.type != "Const"]
+        captured = {tensor.ref() for tensor in graph.internal_captures}  # both parts capture them anew
+        residuals = [
+            tensor
+            for ref, tensor in kept.items()
+            if ref not in moved and ref not in captured and tensor.op.type != "Const"
+        ]
         count = len(call.traced.names)
         outputs, products = graph.outputs[:count], graph.outputs[count:]
         forward = whole.prune(inputs, [*outputs, *residuals])

@@ -71,11 +71,207 @@ gibibytes = Prediction(
 )
 
 
+def _count_passes(name, most):
+    """Return an observer for `Function`: an answer's result, and whether it took few passes.
+
+    A pass is a call of `gradient`, an accumulator, or one element of the target of `jacobian`; of `batch_jacobian`,
+    one output. Within `tf.vectorized_map` it counts once for each element.
+
+    Args:
+        name: what the result is called in the feedback.
+        most: from a trial's arguments to the number of passes that is few enough.
+    """
+
+    def observe(answer, *arguments):
+        count = 0
+
+        def counted(method, passes):
+            def call(self, target, *args, **kwargs):
+                nonlocal count
+                total = count + passes(target)
+                result = method(self, target, *args, **kwargs)
+                count = total  # the passes of this call are in it, however many of them were traced as one
+                return result
+
+            return call
+
+        class Tape(tf.GradientTape):
+            gradient = counted(tf.GradientTape.gradient, lambda target: 1)
+            jacobian = counted(tf.GradientTape.jacobian, lambda target: int(tf.size(target)))
+            batch_jacobian = counted(tf.GradientTape.batch_jacobian, lambda target: math.prod(target.shape[1:]))
+
+        class Accumulator(tf.autodiff.ForwardAccumulator):
+            def __init__(self, *args, **kwargs):
+                nonlocal count
+                count += 1
+                super().__init__(*args, **kwargs)
+
+        vectorized_map = tf.vectorized_map
+
+        def counted_map(function, elements, *args, **kwargs):
+            nonlocal count
+            before = count
+            result = vectorized_map(function, elements, *args, **kwargs)
+            count = before + (count - before) * len(tf.nest.flatten(elements)[0])  # the function is traced once
+            return result
+
+        with (
+            mock.patch.object(tf, "GradientTape", Tape),
+            mock.patch.object(tf, "vectorized_map", counted_map),
+            mock.patch.object(tf.autodiff, "ForwardAccumulator", Accumulator),
+        ):
+            result = answer(*arguments)
+        few = most(*arguments)
+        return {name: result, "the number of passes": f"{'at most' if count <= few else 'more than'} {few}"}
+
+    return observe
+
+
+def _of_two(x):
+    return tf.sin(tf.cast(tf.range(1, 10), x.dtype) * x[0]) * x[1]
+
+
+def _of_seven(x):
+    return tf.stack([tf.reduce_sum(x**2), tf.exp(x[1]) * x[5], tf.sin(x[0] * x[6])])
+
+
+def _of_three(x):
+    return tf.reshape(x[:, None] * tf.tanh(x)[None, :], [9])[:8]
+
+
+def _maps(random, dtype):
+    return [
+        (_of_two, tf.constant([0.5, -1.5], dtype)),
+        (_of_seven, tf.constant(random.normal(size=7), dtype)),
+        (_of_three, tf.constant(random.normal(size=3), dtype)),
+    ]
+
+
+def _columns(f, x, units):
+    """One forward pass for each unit vector, for wrong answers."""
+
+    def column(unit):
+        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
+            y = f(x)
+        return accumulator.jvp(y)
+
+    return tf.map_fn(column, units)
+
+
 def _differences(f, x):
     """The Jacobian of f at x by central differences in float64, the target's axes first: no passes at all."""
     x64, shift = tf.cast(x, tf.float64), 1e-5
     units = tf.unstack(shift * tf.eye(len(x), dtype=tf.float64))
     return tf.cast(tf.stack([(f(x64 + unit) - f(x64 - unit)) / (2 * shift) for unit in units], axis=-1), x.dtype)
+
+
+fewest_passes = Exercise(
+    title="As few passes as possible",
+    minutes=12,
+    hints=(
+        "Which of the two ways of section 5 takes as many passes as there are inputs, and which takes as many as "
+        "there are outputs?",
+        "`x.shape[0]` is known. For the outputs, evaluate `f(x)` and look at the shape. Then choose.",
+        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 5. Its `tf.eye` makes "
+        "float32 unless you tell it the dtype, and its result is stacked column by column.",
+    ),
+    checker=Function(
+        reference=_differences,
+        inputs=_maps,
+        observe=_count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
+        axes=("output", "input"),
+        dtypes=(tf.float32, tf.float64),
+    ),
+    seconds=60.0,  # each eager call of `jacobian` traces anew
+)
+
+
+@fewest_passes.starter("jacobian_of")
+def _(f, x):
+    return ...  # shape (outputs, inputs)
+
+
+@fewest_passes.right
+def _(f, x):
+    """Reverse mode takes one pass for each output, forward mode one for each input, so the smaller of the two numbers
+    decides. Evaluating `f` once tells you the number of outputs, and if rows it is, that evaluation is already on the
+    tape."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    if y.shape[0] <= x.shape[0]:
+        return tape.jacobian(y, x)
+
+    def column(unit):
+        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
+            y = f(x)
+        return accumulator.jvp(y)
+
+    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.mistake("always_rows")
+def _(f, x):
+    """The Jacobians are right. Where there are fewer inputs than outputs, you take rows, one pass for each output; the
+    first function tried has 9 outputs and 2 inputs."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.jacobian(y, x)
+
+
+@fewest_passes.mistake("always_columns")
+def _(f, x):
+    """The Jacobians are right. You always take columns, one pass for each input; one of the functions tried has 3
+    outputs and 7 inputs."""
+    return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.mistake("other_way_round")
+def _(f, x):
+    """The Jacobians are right, and each of them took the more expensive way. Which mode takes one pass for each
+    output?"""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    if y.shape[0] > x.shape[0]:
+        return tape.jacobian(y, x)
+    return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.wrong("transpose")
+def _(f, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    if y.shape[0] <= x.shape[0]:
+        return tape.jacobian(y, x)
+    return _columns(f, x, tf.eye(x.shape[0], dtype=x.dtype))
+
+
+@fewest_passes.wrong("one_dtype")
+def _(f, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    if y.shape[0] <= x.shape[0]:
+        return tape.jacobian(y, x)
+    return tf.transpose(_columns(f, x, tf.eye(x.shape[0])))
+
+
+@fewest_passes.wrong("summed")
+def _(f, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x)
+
+
+@fewest_passes.wrong("none")
+def _(f, x):
+    with tf.GradientTape() as tape:
+        y = f(x)
+    return tape.jacobian(y, x)
 
 
 def _one_vector(random, dtype):
@@ -269,202 +465,6 @@ def _(x):
 def _(x):
     same = tf.eye(x.shape[0], dtype=x.dtype)
     return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
-
-
-def _count_passes(name, most):
-    """Return an observer for `Function`: an answer's result, and whether it took few passes.
-
-    A pass is a call of `gradient`, an accumulator, or one element of the target of `jacobian`; of `batch_jacobian`,
-    one output. Within `tf.vectorized_map` it counts once for each element.
-
-    Args:
-        name: what the result is called in the feedback.
-        most: from a trial's arguments to the number of passes that is few enough.
-    """
-
-    def observe(answer, *arguments):
-        count = 0
-
-        def counted(method, passes):
-            def call(self, target, *args, **kwargs):
-                nonlocal count
-                total = count + passes(target)
-                result = method(self, target, *args, **kwargs)
-                count = total  # the passes of this call are in it, however many of them were traced as one
-                return result
-
-            return call
-
-        class Tape(tf.GradientTape):
-            gradient = counted(tf.GradientTape.gradient, lambda target: 1)
-            jacobian = counted(tf.GradientTape.jacobian, lambda target: int(tf.size(target)))
-            batch_jacobian = counted(tf.GradientTape.batch_jacobian, lambda target: math.prod(target.shape[1:]))
-
-        class Accumulator(tf.autodiff.ForwardAccumulator):
-            def __init__(self, *args, **kwargs):
-                nonlocal count
-                count += 1
-                super().__init__(*args, **kwargs)
-
-        vectorized_map = tf.vectorized_map
-
-        def counted_map(function, elements, *args, **kwargs):
-            nonlocal count
-            before = count
-            result = vectorized_map(function, elements, *args, **kwargs)
-            count = before + (count - before) * len(tf.nest.flatten(elements)[0])  # the function is traced once
-            return result
-
-        with (
-            mock.patch.object(tf, "GradientTape", Tape),
-            mock.patch.object(tf, "vectorized_map", counted_map),
-            mock.patch.object(tf.autodiff, "ForwardAccumulator", Accumulator),
-        ):
-            result = answer(*arguments)
-        few = most(*arguments)
-        return {name: result, "the number of passes": f"{'at most' if count <= few else 'more than'} {few}"}
-
-    return observe
-
-
-def _of_two(x):
-    return tf.sin(tf.cast(tf.range(1, 10), x.dtype) * x[0]) * x[1]
-
-
-def _of_seven(x):
-    return tf.stack([tf.reduce_sum(x**2), tf.exp(x[1]) * x[5], tf.sin(x[0] * x[6])])
-
-
-def _of_three(x):
-    return tf.reshape(x[:, None] * tf.tanh(x)[None, :], [9])[:8]
-
-
-def _maps(random, dtype):
-    return [
-        (_of_two, tf.constant([0.5, -1.5], dtype)),
-        (_of_seven, tf.constant(random.normal(size=7), dtype)),
-        (_of_three, tf.constant(random.normal(size=3), dtype)),
-    ]
-
-
-def _columns(f, x, units):
-    """One forward pass for each unit vector, for wrong answers."""
-
-    def column(unit):
-        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
-            y = f(x)
-        return accumulator.jvp(y)
-
-    return tf.map_fn(column, units)
-
-
-fewest_passes = Exercise(
-    title="As few passes as possible",
-    minutes=12,
-    hints=(
-        "Which of the two ways of section 5 takes as many passes as there are inputs, and which takes as many as "
-        "there are outputs?",
-        "`x.shape[0]` is known. For the outputs, evaluate `f(x)` and look at the shape. Then choose.",
-        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 5. Its `tf.eye` makes "
-        "float32 unless you tell it the dtype, and its result is stacked column by column.",
-    ),
-    checker=Function(
-        reference=_differences,
-        inputs=_maps,
-        observe=_count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
-        axes=("output", "input"),
-        dtypes=(tf.float32, tf.float64),
-    ),
-    seconds=60.0,  # each eager call of `jacobian` traces anew
-)
-
-
-@fewest_passes.starter("jacobian_of")
-def _(f, x):
-    return ...  # shape (outputs, inputs)
-
-
-@fewest_passes.right
-def _(f, x):
-    """Reverse mode takes one pass for each output, forward mode one for each input, so the smaller of the two numbers
-    decides. Evaluating `f` once tells you the number of outputs, and if rows it is, that evaluation is already on the
-    tape."""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    if y.shape[0] <= x.shape[0]:
-        return tape.jacobian(y, x)
-
-    def column(unit):
-        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
-            y = f(x)
-        return accumulator.jvp(y)
-
-    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype)))
-
-
-@fewest_passes.mistake("always_rows")
-def _(f, x):
-    """The Jacobians are right. Where there are fewer inputs than outputs, you take rows, one pass for each output; the
-    first function tried has 9 outputs and 2 inputs."""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    return tape.jacobian(y, x)
-
-
-@fewest_passes.mistake("always_columns")
-def _(f, x):
-    """The Jacobians are right. You always take columns, one pass for each input; one of the functions tried has 3
-    outputs and 7 inputs."""
-    return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
-
-
-@fewest_passes.mistake("other_way_round")
-def _(f, x):
-    """The Jacobians are right, and each of them took the more expensive way. Which mode takes one pass for each
-    output?"""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    if y.shape[0] > x.shape[0]:
-        return tape.jacobian(y, x)
-    return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
-
-
-@fewest_passes.wrong("transpose")
-def _(f, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    if y.shape[0] <= x.shape[0]:
-        return tape.jacobian(y, x)
-    return _columns(f, x, tf.eye(x.shape[0], dtype=x.dtype))
-
-
-@fewest_passes.wrong("one_dtype")
-def _(f, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    if y.shape[0] <= x.shape[0]:
-        return tape.jacobian(y, x)
-    return tf.transpose(_columns(f, x, tf.eye(x.shape[0])))
-
-
-@fewest_passes.wrong("summed")
-def _(f, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    return tape.gradient(y, x)
-
-
-@fewest_passes.wrong("none")
-def _(f, x):
-    with tf.GradientTape() as tape:
-        y = f(x)
-    return tape.jacobian(y, x)
 
 
 def _batches(random, dtype):

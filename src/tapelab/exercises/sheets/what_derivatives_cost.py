@@ -332,105 +332,6 @@ def _(n, cost):
     return np.polyfit(n, cost, 1)[0]
 
 
-def _prices(random, dtype):
-    """First call, later call and eager call. All are dyadic fractions, so that no rounding decides."""
-    return [
-        (0.5, 0.0625, 0.125),
-        (5.0, 0.75, 1.0),
-        (4.0, 0.25, 0.5),
-        (3.0, 0.25, 1.25),
-        (0.25, 0.125, 0.5),
-        (2.0, 0.5, 0.5),
-    ]
-
-
-def _pays_from(first_call, later_call, eager_call):
-    for calls in range(1, 10_000):
-        if first_call + (calls - 1) * later_call < calls * eager_call:
-            return calls
-    return None
-
-
-pays = Exercise(
-    title="From which call on does compiling pay?",
-    minutes=5,
-    hints=(
-        "Write down both totals after $n$ calls. How many of the graph's calls are later ones?",
-        "Set the totals equal and solve for $n$. *Less* is asked for, so equality is not enough: which integer comes "
-        "next?",
-        "`int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1`, where `later_call < eager_call`. "
-        "Otherwise there is nothing to be saved.",
-    ),
-    checker=Function(reference=_pays_from, inputs=_prices, dtypes=(tf.float64,)),
-    seconds=5.0,
-)
-
-
-@pays.starter("pays_from")
-def _(first_call, later_call, eager_call):
-    return ...  # an integer, or None
-
-
-@pays.right
-def _(first_call, later_call, eager_call):
-    r"""After $n$ calls the graph has taken $f + (n - 1)\,l$ and eager $n\,e$. The first is less once $n > (f - l)/(e -
-    l)$: what tracing costs beyond a call, divided by what each call saves. Where a call saves nothing, it never
-    pays."""
-    if later_call >= eager_call:
-        return 1 if first_call < eager_call else None
-    return max(1, int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1)
-
-
-@pays.mistake("equal_counts")
-def _(first_call, later_call, eager_call):
-    """Where both totals are equal, this says that it pays already. Less time is asked for."""
-    if later_call >= eager_call:
-        return None
-    return int(np.ceil((first_call - later_call) / (eager_call - later_call)))
-
-
-@pays.mistake("one_too_few")
-def _(first_call, later_call, eager_call):
-    """One call too few: after that many the graph has not taken less time. Compute both totals to see it."""
-    if later_call >= eager_call:
-        return None
-    return int((first_call - later_call) // (eager_call - later_call))
-
-
-@pays.mistake("first_counted_twice")
-def _(first_call, later_call, eager_call):
-    """The first call also does its work: after $n$ calls there were $n - 1$ later ones, not $n$."""
-    if later_call >= eager_call:
-        return None
-    return int(first_call / (eager_call - later_call)) + 1
-
-
-@pays.mistake("first_against_eager")
-def _(first_call, later_call, eager_call):
-    """This compares the first call with eager calls alone. The graph's later calls take time too."""
-    if later_call >= eager_call:
-        return None
-    return int(first_call / eager_call) + 1
-
-
-@pays.wrong("values")
-def _(first_call, later_call, eager_call):
-    return int(np.ceil(first_call / (eager_call - later_call))) if eager_call > later_call else None
-
-
-@pays.wrong("raised:ZeroDivisionError")
-def _(first_call, later_call, eager_call):
-    return int((first_call - later_call) / (eager_call - later_call)) + 1
-
-
-@pays.wrong("timeout")
-def _(first_call, later_call, eager_call):
-    calls = 1
-    while first_call + (calls - 1) * later_call >= calls * eager_call:
-        calls += 1
-    return calls
-
-
 _WEIGHTS, _BATCH, _PIXELS, _SCORES = 1_000_000, 256, 784, 10
 
 
@@ -536,3 +437,102 @@ def _():
         "a Hessian-vector product": 4 * weight_count,
     }
     return size
+
+
+def _prices(random, dtype):
+    """First call, later call and eager call. All are dyadic fractions, so that no rounding decides."""
+    return [
+        (0.5, 0.0625, 0.125),
+        (5.0, 0.75, 1.0),
+        (4.0, 0.25, 0.5),
+        (3.0, 0.25, 1.25),
+        (0.25, 0.125, 0.5),
+        (2.0, 0.5, 0.5),
+    ]
+
+
+def _pays_from(first_call, later_call, eager_call):
+    for calls in range(1, 10_000):
+        if first_call + (calls - 1) * later_call < calls * eager_call:
+            return calls
+    return None
+
+
+pays = Exercise(
+    title="From which call on does compiling pay?",
+    minutes=5,
+    hints=(
+        "Write down both totals after $n$ calls. How many of the graph's calls are later ones?",
+        "Set the totals equal and solve for $n$. *Less* is asked for, so equality is not enough: which integer comes "
+        "next?",
+        "`int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1`, where `later_call < eager_call`. "
+        "Otherwise there is nothing to be saved.",
+    ),
+    checker=Function(reference=_pays_from, inputs=_prices, dtypes=(tf.float64,)),
+    seconds=5.0,
+)
+
+
+@pays.starter("pays_from")
+def _(first_call, later_call, eager_call):
+    return ...  # an integer, or None
+
+
+@pays.right
+def _(first_call, later_call, eager_call):
+    r"""After $n$ calls the graph has taken $f + (n - 1)\,l$ and eager $n\,e$. The first is less once $n > (f - l)/(e -
+    l)$: what tracing costs beyond a call, divided by what each call saves. Where a call saves nothing, it never
+    pays."""
+    if later_call >= eager_call:
+        return 1 if first_call < eager_call else None
+    return max(1, int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1)
+
+
+@pays.mistake("equal_counts")
+def _(first_call, later_call, eager_call):
+    """Where both totals are equal, this says that it pays already. Less time is asked for."""
+    if later_call >= eager_call:
+        return None
+    return int(np.ceil((first_call - later_call) / (eager_call - later_call)))
+
+
+@pays.mistake("one_too_few")
+def _(first_call, later_call, eager_call):
+    """One call too few: after that many the graph has not taken less time. Compute both totals to see it."""
+    if later_call >= eager_call:
+        return None
+    return int((first_call - later_call) // (eager_call - later_call))
+
+
+@pays.mistake("first_counted_twice")
+def _(first_call, later_call, eager_call):
+    """The first call also does its work: after $n$ calls there were $n - 1$ later ones, not $n$."""
+    if later_call >= eager_call:
+        return None
+    return int(first_call / (eager_call - later_call)) + 1
+
+
+@pays.mistake("first_against_eager")
+def _(first_call, later_call, eager_call):
+    """This compares the first call with eager calls alone. The graph's later calls take time too."""
+    if later_call >= eager_call:
+        return None
+    return int(first_call / eager_call) + 1
+
+
+@pays.wrong("values")
+def _(first_call, later_call, eager_call):
+    return int(np.ceil(first_call / (eager_call - later_call))) if eager_call > later_call else None
+
+
+@pays.wrong("raised:ZeroDivisionError")
+def _(first_call, later_call, eager_call):
+    return int((first_call - later_call) / (eager_call - later_call)) + 1
+
+
+@pays.wrong("timeout")
+def _(first_call, later_call, eager_call):
+    calls = 1
+    while first_call + (calls - 1) * later_call >= calls * eager_call:
+        calls += 1
+    return calls
