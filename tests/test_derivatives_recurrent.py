@@ -43,7 +43,7 @@ def test_layers_that_loop_go_example_by_example_and_say_so(what, kind):
     layer, f = recurrent(kind, unroll=False)
     wrt = layer.trainable_variables
     transform = TRANSFORMS[what](f, wrt=wrt)
-    with pytest.warns(FallbackWarning, match="without rows at once: .* Give a recurrent layer of Keras unroll=True") as caught:
+    with pytest.warns(FallbackWarning, match="rows at once: .* Give a recurrent layer of Keras unroll=True") as caught:
         right(what, f, wrt, transform(X))
     assert len(caught) == 1
     with warnings.catch_warnings():

@@ -23,24 +23,6 @@ ranges = load(ROOT / "ci" / "ranges.py")
 
 # What has no range yet. A name leaves this table with the comment that gives it one.
 WITHOUT = {
-    "00": "points",
-    "01": "learning_rate steps batch inputs hidden outputs",
-    "02": "epochs floor",
-    "03": "height width",
-    "04": "epsilon depth sick steps",
-    "05": "steps depth width batch",
-    "06": "examples steps learning_rate states sweeps depth",
-    "07": "steps learning_rate iterations",
-    "08": "steps",
-    "09": "depth width batch",
-    "10": "points epochs penalty floor",
-    "11": "points batch inputs outputs width hidden",
-    "12": "points batch inputs hidden outputs",
-    "13": "epsilon floor newton_steps",
-    "14": "hidden weight_decay budget fit_budget",
-    "15": "batch inputs hidden outputs examples",
-    "16": "batch width calls",
-    "18": "steps",
     "20": "lower_rate",
     "21": "weight_decay",
     "23": "rounds",
@@ -48,8 +30,6 @@ WITHOUT = {
     "25": "steps chaos_steps",
     "26": "shops",
     "27": "steps walkers",
-    "29": "steps",
-    "30": "steps",
 }
 
 

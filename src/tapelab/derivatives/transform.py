@@ -150,7 +150,8 @@ class Transform:
     transform anew.
 
     The 64 signatures that were used last stay compiled. Called inside a `tf.function`, the derivative becomes a part of
-    the caller's graph; rows are then compared with the plain tape at random numbers, while it is traced. Where the same tensor is a source and something else too, it is a constant there.
+    the caller's graph; rows are then compared with the plain tape at random numbers, while it is traced. Where the same
+    tensor is a source and something else too, it is a constant there.
     """
 
     def __init__(
