@@ -318,3 +318,71 @@ def test_a_linearised_gradient_reads_a_constant_of_its_closure():
     value, product = linearize(slope)(x)
     np.testing.assert_allclose(value, slope(x), rtol=1e-6)
     np.testing.assert_allclose(product(v), jvp(slope)(x, tangents=v)[1], rtol=1e-5)
+
+
+# In the caller's graph ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_a_tape_around_a_laplacian_differentiates_it_by_variables(xla):
+    """The certificate is asked before: there is no conditional, whose derivative XLA would not compile."""
+    w = tf.Variable([[0.5, -1.0], [2.0, 0.3], [0.1, 0.7]])
+
+    def u(x):
+        return tf.reduce_sum(tf.sin(x @ w), axis=1, keepdims=True)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(laplacian(u)(x) ** 2)
+        return tape.gradient(loss, w)
+
+    with tf.GradientTape() as tape:  # the sum of the second derivatives is -|w_k|^2 sin(x . w_k) for each unit
+        second = -tf.reduce_sum(tf.sin(BATCH @ w) * tf.reduce_sum(w**2, axis=0), axis=1)
+        loss = tf.reduce_mean(second**2)
+    concrete = tf.function(step, jit_compile=xla).get_concrete_function(BATCH)
+    assert not [op for op in concrete.graph.get_operations() if op.type in ("If", "StatelessIf")]
+    np.testing.assert_allclose(concrete(BATCH), tape.gradient(loss, w), rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_in_the_caller_graph_is_compared_there():
+    @tf.function
+    def step(x, factor):
+        return jacobian(lambda x: factor * rolled(x))(x)
+
+    np.testing.assert_allclose(step(X, tf.constant(2.0)), 2 * by_loop(rolled, X))
+
+
+@pytest.mark.parametrize("options", [{"dilation_rate": 2}, {"groups": 2}, {"strides": 2, "padding": "same"}], ids=str)
+def test_filters_are_right_or_refused_in_words(options):
+    """Without oneDNN, TensorFlow does not differentiate groups on a CPU."""
+    layer = tf.keras.layers.Conv2D(4, 3, **options)
+    images = tf.constant(np.random.default_rng(0).normal(size=(3, 7, 7, 4)), tf.float32)
+    layer.build(images.shape)
+
+    def f(x):
+        return tf.reduce_sum(tf.sin(layer(x)), axis=[1, 2, 3])
+
+    def by_tape():
+        for image in images:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(f(image[tf.newaxis]))
+            yield tape.gradient(loss, layer.kernel)
+
+    derivative = per_example_gradients(f, wrt=layer.kernel.value)
+    try:
+        wanted = list(by_tape())
+    except tf.errors.InvalidArgumentError:
+        with pytest.raises(LookupError, match="without oneDNN"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            derivative(images)
+    else:
+        np.testing.assert_allclose(derivative(images), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_random_numbers_are_not_taken_for_a_difference():
+    """Two draws differ: the rows of one draw are not compared with those of another."""
+    derivative = laplacian(lambda x: tf.random.uniform([], 1.0, 2.0) * tf.reduce_sum(x**2), batched=False)
+    with pytest.warns(FallbackWarning, match="draws random numbers") as caught:
+        found = derivative(tf.ones(3))
+    assert len(caught) == 1
+    assert 6 <= found <= 12

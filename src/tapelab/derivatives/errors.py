@@ -79,6 +79,16 @@ _REFUSED = {
         "TensorFlow does not differentiate the gradient of what tf.recompute_grad computes by its cotangent. Leave "
         "tf.recompute_grad out of the function here"
     ),
+    **dict.fromkeys(
+        (
+            "do not yet support dilation rates",
+            "Gradients for grouped convolutions are not supported",
+            "filter_size does not have enough elements",
+        ),
+        "TensorFlow without oneDNN differentiates no convolution with dilated filters, or with groups, on a CPU. Leave "
+        "TF_ENABLE_ONEDNN_OPTS unset, use a GPU, or write the convolution as tf.nn.convolution (dilated) or as one for "
+        "each group of channels",
+    ),
     "of a variable without handle data": (
         "it calls a loaded model with a loop that reads a variable, and TensorFlow differentiates such a loop once. "
         "Call the Python function or layer that it was saved from"

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import Argnums, ValueOptions, check_chunks, options_by_keyword, require_positive
+from tapelab.derivatives.errors import CannotVectorizeError
 from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import Batch, agree, any_example, map_rows
 from tapelab.derivatives.memory import Plan, counted, rows_at_once
@@ -102,6 +103,8 @@ class _Laplacian(Recipe):
             batch.require(shown, "For a function of one example, or of anything else, use batched=False")
         else:
             batch, shown = None, call.record()
+            if call.how == VECTORIZED and not call.traced.repeatable:  # the comparison would be with another draw
+                raise CannotVectorizeError("the function draws random numbers, changes variables or calls Python")
         call.require_second_order()
         call.require_connected(gradient(shown))
         shapes = [source.shape for source in shown.sources]

@@ -41,8 +41,10 @@ from tapelab.derivatives.errors import (
 )
 from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
-from tapelab.graphs.program import everything
+from tapelab.graphs.program import LOOPS, everything
 from tapelab.process.tensorflow import Tensors, tf
+
+import numpy as np
 
 
 class Certificate(NamedTuple):
@@ -148,7 +150,7 @@ class Transform:
     transform anew.
 
     The 64 signatures that were used last stay compiled. Called inside a `tf.function`, the derivative becomes a part of
-    the caller's graph. Where the same tensor is a source and something else too, it is a constant there.
+    the caller's graph; rows are then compared with the plain tape at random numbers, while it is traced. Where the same tensor is a source and something else too, it is a constant there.
     """
 
     def __init__(
@@ -288,6 +290,12 @@ class Transform:
             return outputs, computed.structure
         if not call.traced.repeatable:  # a second evaluation would be another one
             return self._computed(signature, tensors, LOOP)[1].outputs, computed.structure
+        agreed = None if certificate.always else self._agrees_beforehand(signature)
+        if agreed:
+            return outputs, computed.structure
+        if agreed is not None:
+            self._tell(f"is computed a slower way, since {certificate.what}", FallbackWarning)
+            return self._computed(signature, tensors, certificate.plain)[1].outputs, computed.structure
         chosen = tf.cond(
             certificate.agrees(outputs, certificate.expected),
             lambda: [tf.identity(output) for output in outputs],
@@ -296,6 +304,30 @@ class Transform:
         for output, like in zip(chosen, outputs, strict=True):
             output.set_shape(like.shape)
         return chosen, computed.structure
+
+    def _agrees_beforehand(self, signature: Signature) -> bool | None:
+        """Whether the rows agree with the plain tape at random numbers, outside the graph that is being built.
+
+        A conditional in the caller's graph would ask at every call, and XLA does not compile its derivative by
+        variables. None where it cannot be said: what the function uses is in the caller's graph, say.
+        """
+
+        def program(*tensors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            computed = self._computed(signature, tensors, FASTEST)[1]
+            certificate = computed.certificate
+            assert certificate is not None
+            numbers = [tf.reduce_all(tf.math.is_finite(part)) for part in certificate.expected]
+            return certificate.agrees(computed.outputs, certificate.expected), tf.reduce_all(tf.stack(numbers))
+
+        try:
+            concrete = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
+            if any(tf.is_symbolic_tensor(captured) for captured in concrete.captured_inputs):
+                return None
+            with tf.init_scope():
+                agrees, finite = concrete(*[_random(spec, seed) for seed, spec in enumerate(signature.specs)])
+                return bool(agrees) if finite else None
+        except Exception:  # whatever the function raises at these numbers
+            return None
 
     def _computed(self, signature: Signature, tensors: Tensors, how: str) -> tuple[Call, Computed]:
         """Let the recipe compute, where rows cannot be vectorised one by one."""
@@ -311,7 +343,8 @@ class Transform:
             if how not in (FASTEST, VECTORIZED):
                 raise
             call, computed = self._computed(signature, tensors, LOOP)
-            call.given_up.insert(0, f"rows at once: {error}")
+            gain = ". Give a recurrent layer of Keras unroll=True" if call.traced.types & LOOPS else ""
+            call.given_up.insert(0, f"rows at once: {error}{gain}")
             return call, computed
         except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
             known = call._traced.operations if call._traced else ()
@@ -575,6 +608,12 @@ def _direct(concrete: Any) -> Callable[[Tensors], list[tf.Tensor]]:
         return lambda tensors: concrete(*tensors)
     call, captured = concrete._call_flat, concrete.captured_inputs
     return lambda tensors: call(tensors, captured)
+
+
+def _random(spec: tf.TensorSpec, seed: int) -> tf.Tensor:
+    """Random numbers that most functions take: between 0 and 1, or one of them; unknown sizes are alike."""
+    drawn = np.random.default_rng(seed).uniform(size=[3 if size is None else size for size in spec.shape])
+    return tf.cast(tf.constant(drawn if spec.dtype.is_floating or spec.dtype.is_complex else drawn > 0.5), spec.dtype)
 
 
 def _recording() -> bool:
