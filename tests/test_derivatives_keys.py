@@ -340,6 +340,21 @@ def test_a_layer_with_a_derivative_stands_in_a_functional_model():
     np.testing.assert_allclose(model(x), held(x)[1], rtol=1e-5)
 
 
+def test_in_a_stateless_scope_the_scopes_values_count_or_it_is_refused():
+    dense = LAYERS.Dense(1, use_bias=False)
+    dense.build((None, 2))
+    dense.kernel.assign([[2.0], [3.0]])
+    by_x = value_and_gradient(lambda x: tf.reduce_sum(dense(x)))
+    by_kernel = value_and_gradient(lambda x: tf.reduce_sum(dense(x)), wrt=dense.kernel)
+    in_scope = lambda held: held(tf.ones((1, 2)))[1]  # noqa: E731
+    with KERAS.StatelessScope(state_mapping=[(dense.kernel, tf.ones((2, 1)))]):
+        np.testing.assert_array_equal(tf.function(lambda: in_scope(by_x))(), [[1.0, 1.0]])
+        for call in (lambda: in_scope(by_x), tf.function(lambda: in_scope(by_kernel))):
+            with pytest.raises(RuntimeError, match="StatelessScope"):
+                call()
+    np.testing.assert_array_equal(in_scope(by_x), [[2.0, 3.0]])
+
+
 def test_in_a_strategy_a_held_transform_is_refused_like_a_fresh_one():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     held = value_and_gradient(lambda x: x**2)

@@ -243,7 +243,7 @@ class _Jacobian(Recipe):
         products = gradient(recording, us)
         call.require_connected(products)
         if plan.mode == "forward":
-            jacobians = _columns(call, plan.chunk, lambda: call.record(persistent=True))
+            jacobians = _columns(call, plan.chunk, lambda: recording)
         else:
             jacobians = [reverse_rows(recording.tape, y, call.sources, call.how, plan.chunk) for y in recording.outputs]
         outputs = [

@@ -233,7 +233,8 @@ class Transform:
                 f"{self.__name__}: called in the scope of a {type(tf.distribute.get_strategy()).__name__}, whose "
                 "variables have a copy on each device. Derivatives are computed on one device: call it outside"
             )
-        if _in_stateless_scope():
+        # What becomes a part of a graph reads what the scope says, as where Keras infers a layer's shape.
+        if _in_stateless_scope() and (tf.executing_eagerly() or self._sources.variables is not None):
             raise RuntimeError(
                 f"{self.__name__}: called in a keras.StatelessScope or in stateless_call, where variables have other "
                 "values than what is compiled reads. Call it outside, with the variables assigned"
