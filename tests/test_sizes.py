@@ -20,15 +20,15 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 ROOMS = {
     "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
     "optimize": (607, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
-    "explain": (6_860, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
-    "exercises": (1_000, [f"{PACKAGE}/exercises/*.py"]),
+    "explain": (7_469, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
+    "exercises": (1_018, [f"{PACKAGE}/exercises/*.py"]),  # goal 1,000
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
-    "collection": (2_905, [f"{PACKAGE}/collection/**/*.py"]),  # goal 2,700
+    "collection": (2_909, [f"{PACKAGE}/collection/**/*.py"]),  # goal 2,700
     "process and top": (897, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),  # goal 750
-    "the package": (16_736, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),  # goal 16,500
-    "tables of the package": (2_742, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
-    "tests": (15_520, ["tests/**/*.py"]),  # goal 13,500
-    "tables of tests": (8_189, ["tests/**/*.toml"]),  # goal 6,500
+    "the package": (17_443, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),  # goal 16,500
+    "tables of the package": (2_857, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
+    "tests": (15_430, ["tests/**/*.py"]),  # goal 13,500
+    "tables of tests": (7_306, ["tests/**/*.toml"]),  # goal 6,500
     "bench": (700, ["ci/bench/*.py"]),
     "audit": (900, ["ci/derivative_audit/*.py"]),
     "ci": (2_200, ["ci/**/*.py"]),
