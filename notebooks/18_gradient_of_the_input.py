@@ -168,7 +168,7 @@ assert 8 < ratio < 30
 assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 
 # %% [markdown]
-# With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. That is the whole secret. The network is not fragile against noise. It is fragile against the one direction in 256 dimensions that the tape finds, and in high dimension there is room for such a direction.
+# With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. This network is not fragile against noise of that size. It is fragile against the one direction in 256 dimensions that the tape finds.
 #
 # The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. And the fairest rival without a gradient is not one throw of the coins. It is the worst of twenty.
 

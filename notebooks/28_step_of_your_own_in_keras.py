@@ -83,7 +83,7 @@ def trained(kind, class_weight=None):
 
 
 # %% [markdown]
-# Now a step of your own, as one finds it in a thousand places.
+# Now a step of your own, as one often finds it.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -199,7 +199,7 @@ assert set(history) == {"loss", "accuracy"}
 assert history["loss"][0] > 0.1
 
 # %% [markdown]
-# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Write it down, run it once, and only then change the step. Leave the last line of `train_step` out, and `fit` prints `loss: 0.0000` from the first batch on: the mean is shown, and nobody updates it.
+# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Write it down, run it once, and only then change the step. Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
 #
 # ### Exercise: The loss of a careful step (6 min)
 #
