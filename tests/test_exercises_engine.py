@@ -655,7 +655,8 @@ def test_what_was_solved_under_a_former_name_stays_solved(learner):
 
 @pytest.mark.dear
 def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
-    moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")}
+    gone = ("clinic.", "small_transformer.")  # sheets that are no more: a copy of theirs fails at its import
+    moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith(gone)}
     asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}
     # The last sheets first: they take helpers from earlier ones, which are loaded with them.
     modules = sorted({name.partition(".")[0] for name in asked}, key=sheets.ORDER.index, reverse=True)

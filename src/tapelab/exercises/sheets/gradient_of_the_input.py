@@ -59,6 +59,7 @@ def _pictures(random, dtype):
 towards = Exercise(
     title="Towards an answer of your choice",
     minutes=6,
+    beyond=True,
     hints=(
         "The opening's step makes the loss of the true label grow. Which loss should do what here?",
         "The loss of the label `wanted` should fall.",

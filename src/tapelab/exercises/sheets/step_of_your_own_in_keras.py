@@ -56,7 +56,7 @@ def _batches(random, dtype):
 
 def _by_log_softmax(model, x, y, sample_weight):
     logits = np.asarray(model(x, training=True), np.float64)
-    logits -= logits.max(axis=1, keepdims=True)
+    logits = logits - logits.max(axis=1, keepdims=True)
     chosen = logits[np.arange(len(logits)), y] - np.log(np.exp(logits).sum(axis=1))
     return tf.constant(-np.mean(sample_weight.numpy() * chosen) + sum(map(float, model.losses)), x.dtype)
 
@@ -242,6 +242,7 @@ def _skipping(w, gradient, scale):
 skipped = Exercise(
     title="A step that may be skipped",
     minutes=7,
+    beyond=True,
     hints=(
         "`tf.math.is_finite` is true where an entry is a number; one bad entry spoils the whole step.",
         "`tf.reduce_all(tf.math.is_finite(gradient))` decides. Both cases return two tensors.",
