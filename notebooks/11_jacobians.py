@@ -105,9 +105,12 @@ plt.show()
 # **You will be able to**
 #
 # - push a tangent forwards through a Jacobian, and pull a cotangent back (section 1),
-# - get one derivative for each element of a target, and name the axes (sections 2 to 4),
+# - get one derivative for each element of a target, and name the axes (sections 2 and 3),
+# - differentiate by sources in a container, and put several targets into one (section 4),
 # - predict the passes and bytes that a Jacobian takes (sections 5 and 6),
 # - test a Jacobian with one product, and find one that is wrong (section 7).
+
+# %% [markdown]
 # ## 1. A linear map
 #
 # Near a point, a function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
@@ -1028,6 +1031,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # - Sources may come in a container; the target is one tensor (section 4).
 # - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
+#
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |

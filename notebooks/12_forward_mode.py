@@ -1080,11 +1080,12 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - A loop over unit directions gives a Jacobian by columns; one direction needs one pass, whatever the shape (section 4).
 # - A tangent pushed through a gradient gives a Hessian–vector product (section 5).
 # - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
+#
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of something computed outside the context | `None` | compute it inside, the gradient too |
-# # | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
+# | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
 # | a `tf.custom_gradient` in forward mode | mostly the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
 # | an expression that has a kink where you stand | 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
 # | an accumulator in a `tf.function`, around `tf.map_fn`, `tf.scan` or `tf.foldl` | `TypeError` | two tapes |
@@ -1099,7 +1100,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - J. M. Siskind, B. A. Pearlmutter (2008), ["Nesting forward-mode AD in a functional framework"](https://doi.org/10.1007/s10990-008-9037-1): perturbation confusion, and its cure.
 # - J. Bolte, E. Pauwels (2021), ["Conservative set valued fields, automatic differentiation, stochastic gradient methods and deep learning"](https://arxiv.org/abs/1909.10300): kinks.
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
-# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
-# - J. Townsend (2017), ["A new trick for calculating Jacobian vector products"](https://j-towns.github.io/2017/06/12/A-new-trick.html): forward mode from reverse mode.
+# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117); J. Townsend (2017), ["A new trick for calculating Jacobian vector products"](https://j-towns.github.io/2017/06/12/A-new-trick.html): forward mode from reverse mode.
+#
 # **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;
 # [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this notebook counted.

@@ -1014,6 +1014,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
 # - A raw step can climb. Damping cures the direction, a line search the length (section 3).
 # - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
+#
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | fewer active outputs than parameters: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |

@@ -937,6 +937,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # - $Hv$ costs a few gradients, and no Hessian is formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length; how many digits are left depends on the function (section 1).
 # - Conjugate gradients solves $Hs = -g$ with one product in each round. It needs, but for rounding, at most as many rounds as there are different eigenvalues, and stops at negative curvature: the truncated Newton rule (section 2).
 # - Newton–CG's steps plunge near a minimum. Whether it beats L-BFGS per gradient spent depends on the price of a product: linearise at $w$ (section 3).
+#
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a product by differences in float32 | few digits, one or none with a bad step or a kink | differentiate the gradient |
@@ -955,8 +956,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # - R. S. Dembo, T. Steihaug (1983), ["Truncated-Newton algorithms for large-scale unconstrained optimization"](https://doi.org/10.1007/BF02592055); T. Steihaug (1983), ["The conjugate gradient method and trust regions in large scale optimization"](https://doi.org/10.1137/0720042).
 # - J. Martens (2010), ["Deep learning via Hessian-free optimization"](https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf).
 # - D. C. Liu, J. Nocedal (1989), ["On the limited memory BFGS method for large scale optimization"](https://doi.org/10.1007/BF01589116).
-# - M. R. Hestenes, E. Stiefel (1952), ["Methods of conjugate gradients for solving linear systems"](https://doi.org/10.6028/jres.049.044).
-# - C. Lanczos (1950), ["An iteration method for the solution of the eigenvalue problem of linear differential and integral operators"](https://doi.org/10.6028/jres.045.026).
+# - M. R. Hestenes, E. Stiefel (1952), ["Methods of conjugate gradients for solving linear systems"](https://doi.org/10.6028/jres.049.044); C. Lanczos (1950), ["An iteration method for the solution of the eigenvalue problem of linear differential and integral operators"](https://doi.org/10.6028/jres.045.026).
 # - M. F. Hutchinson (1990), ["A stochastic estimator of the trace of the influence matrix"](https://doi.org/10.1080/03610919008812866); S. Ubaru, J. Chen, Y. Saad (2017), ["Fast estimation of tr(f(A)) via stochastic Lanczos quadrature"](https://doi.org/10.1137/16M1104974).
 # - L. Sagun, L. Bottou, Y. LeCun (2016), ["Eigenvalues of the Hessian in deep learning"](https://arxiv.org/abs/1611.07476); V. Papyan (2019), ["Measurements of three-level hierarchical structure in the outliers in the spectrum of deepnet Hessians"](https://arxiv.org/abs/1901.08244): the outliers. B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
 #

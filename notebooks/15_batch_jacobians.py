@@ -629,8 +629,7 @@ for network in (
 # If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability zero. They cannot see a coupling that is off at this `x`, behind a ReLU for example, nor derivatives far below the 1e-3 that keeps rounding from counting.
 #
 # The test compares with the plain tape, so it finds a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing, and `batch_jacobian` fails the test.
-
-# %% [markdown]
+#
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
 #
 # `x` has shape (3, 4), one example in each row, and `kernel` has shape (4, 3). For which of these functions does `tape.batch_jacobian(f(x), x)` equal the
@@ -909,6 +908,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which some are wrong: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
 # - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis. One backward pass with random cotangents finds it; cotangents that are the same for all examples cannot (sections 5 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
+#
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | `tf.roll` with a negative axis, `tf.pad` with a constant, under `vectorized_map` or `batch_jacobian` | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
