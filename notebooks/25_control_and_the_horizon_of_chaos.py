@@ -381,7 +381,7 @@ print(f"largest difference to the Jacobian of three steps at once: {np.max(np.ab
 # That is the chain rule. For 4000 steps you need not take the steps again: the states are stored in `double`. So they can be a *batch* of 4000 examples which do not depend on each other ([15](15_batch_jacobians.ipynb)), and one call gives all Jacobians.
 
 # %%
-jacobians_of = derivatives.batch_jacobian(swing, compile="eager")
+jacobians_of = derivatives.batch_jacobian(swing)
 A = jacobians_of(tf.constant(double[:-1]))
 print("Jacobians:", A.shape)
 
@@ -600,7 +600,7 @@ assert abs(slope(4000)) > 1e3
 
 # %% tags=["nbval-ignore-output"]
 before = np.concatenate([np.zeros((1, 4)), swung[:-1]])
-J_swing = products(derivatives.batch_jacobian(push, compile="eager")(tf.constant(before), tf.constant(found.x)))
+J_swing = products(derivatives.batch_jacobian(push)(tf.constant(before), tf.constant(found.x)))
 growth_swing = np.linalg.norm(J_swing, ord=2, axis=(1, 2))
 print(f"cart and pole, 3 s: the norm is at most {growth_swing.max():.0f}")
 
