@@ -159,7 +159,7 @@ by_coins = tf.abs(tf.reduce_sum(g * tf.reshape(coins, [-1, 256]), axis=1))
 ratio = np.median(by_sign) / np.median(by_coins)
 print(f"to first order, the gradient's signs change the loss {ratio:.0f} times as much as the coins")
 
-# %% jupyter={"source_hidden": true} tags=["check"]
+# %% jupyter={"source_hidden": true} tags=["check", "nbval-ignore-output"]
 # @title Check
 exercises.coins.reveal(round(100 * float(accuracy(with_coins))))
 assert accuracy(with_coins) > accuracy(x) - 0.08
@@ -593,7 +593,7 @@ assert np.mean(x == 0) > 0.4
 # An oracle without a tape: the same network as four lines of NumPy-like code in float64, and central differences of its score by single pixels.
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def plain(picture):
     """The trained network's logits of one picture, in float64, from its weights alone."""
     k1, b1, k2, b2, k3, b3, k4, b4 = (w.astype(np.float64) for w in trained_weights)

@@ -494,6 +494,7 @@ np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenal
 # `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
 
 # %%
+tf.get_logger().setLevel("ERROR")  # a strategy tells of each sum over the replicas
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     v = tf.Variable(0.0)

@@ -275,3 +275,12 @@ def test_rounding_that_cancellation_leaves_is_not_taken_for_a_contradiction():
     found, expected = tf.constant([6e-5]), tf.constant([-3e-5])
     assert studying._agree(found, expected, lambda: [(None, part), (None, -part)])
     assert not studying._agree(found, expected, lambda: [(None, part / 1e3)])
+
+
+def test_a_scalar_label_and_a_scalar_logit_are_looked_at(cell):
+    program = """
+z = tf.Variable(30.0)
+with ExplainTape() as tape:
+    y = tf.nn.sigmoid_cross_entropy_with_logits(0.0, z)
+"""
+    assert cell(program, "y, z").answer.code == "exists"

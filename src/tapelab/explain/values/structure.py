@@ -90,7 +90,7 @@ def _outside_of_0_to_1(evidence: Evidence, key: int, node: Node | None = None) -
     values = evidence.array(key)
     counts = array(evidence.replay.passed[node].upstream[0]) if node is not None else np.zeros(0)
     if counts.shape[:1] == values.shape[:1]:
-        counts = counts.reshape(*counts.shape, *[1] * (values.ndim - counts.ndim))
+        counts = counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))  # of a scalar: ()
         values = values[np.broadcast_to(counts != 0, values.shape)] if counts.ndim == values.ndim else values
     if not values.size or np.iscomplexobj(values) or (values.min() >= -_EDGE and values.max() <= 1 + _EDGE):
         return None
