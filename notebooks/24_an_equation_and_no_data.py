@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 26 to read, 3 more to go further, 25 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -284,7 +284,7 @@ exercises.summed.check(may)
 # The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with two of them. And there is **L-BFGS**, which [14](14_without_the_matrix.ipynb) recommends where each gradient is that of
 # the whole data set; those who train such networks often let it finish the work. It, too, sees nothing but losses and gradients. It gets 600 steps, once with a memory of 10 steps and once of 100.
 #
-# The natural rival at 128 weights is **BFGS** with a dense matrix: from gradients alone it builds an estimate of the whole inverse Hessian, $128 \times 128$. It gets 600 steps too. And both finish what 1500 steps of Adam have begun. From here on the operator is `derivatives.laplacian`: the same numbers from a product with the Hessian for each of the two directions.
+# The natural rival at 128 weights is **BFGS** with a dense matrix: from gradients alone it builds an estimate of the whole inverse Hessian, $128 \times 128$. It gets 600 steps too. And both finish what 1500 steps of Adam have begun. From here on the operator is `derivatives.laplacian`: a product with the Hessian for each direction.
 
 
 # %%
@@ -365,7 +365,7 @@ for name, run in runs.items():
 # %% [markdown]
 # Four times the steps, and Adam's error falls by a factor of one to five; with `seed = 17` it does not fall (factors here and below are those of the seeds 0 to 9, rounded). With its usual memory, L-BFGS gets about as far in 600 steps, or up to six times less far; with the long one its error is two to four times lower. None of them has stopped: with four times the steps, L-BFGS with the long memory ended two to five times lower again (tried).
 #
-# Finishing what Adam has begun helps both with most seeds: L-BFGS ends one to three times lower than from the start, and BFGS about as low to five times lower. BFGS then ends two to eleven times lower than anything without a matrix. It is priced by that matrix: a step costs as many multiplications as the matrix has elements, times a few, which is little for 128 weights and impossible for a million.
+# Finishing what Adam has begun helps both with most seeds: L-BFGS ends one to three times lower than from the start, and BFGS up to five times. It then ends two to eleven times lower than anything without a matrix. It is priced by that matrix: a step costs as many multiplications as the matrix has elements, times a few, which is little for 128 weights and impossible for a million.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
