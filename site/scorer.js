@@ -29,7 +29,7 @@ var Scorer = {
     if (named.length > 1 && named.every((word) => query.includes(word.toLowerCase()))) score += 30; // a title within what is asked for
     if (!ANSWERS.includes(page)) return score;
     const inHeading = score >= Scorer.partialTitle;
-    return score + (inHeading ? 20 : 10) + wordsIn(title) + wordsBelow(page) + ANSWERS.indexOf(page) / 10;
+    return score + (inHeading ? 20 : 4) + wordsIn(title) + wordsBelow(page) + ANSWERS.indexOf(page) / 10;
   },
 
   // What follows are Sphinx's own weights, but for objPrio: a function's name is no better than a heading.
