@@ -106,12 +106,16 @@ def _product(x):
     return tf.reduce_sum(x[..., :-1] * x[..., 1:] ** 2) + x[..., 0][0] ** 3
 
 
-def _by_midpoints(F, x, baseline, steps):
-    points = [baseline + (k + 0.5) / steps * (x - baseline) for k in range(steps)]
+def _mean_gradient(F, x, baseline, steps, offset=0.5):
+    points = [baseline + (k + offset) / steps * (x - baseline) for k in range(steps)]
     with tf.GradientTape() as tape:
         tape.watch(points)
         total = tf.add_n([F(point) for point in points])
-    return (x - baseline) * tf.reduce_mean(tf.stack(tape.gradient(total, points)), axis=0)
+    return tf.reduce_mean(tf.stack(tape.gradient(total, points)), axis=0)
+
+
+def _by_midpoints(F, x, baseline, steps):
+    return (x - baseline) * _mean_gradient(F, x, baseline, steps)
 
 
 def _walks(random, dtype):
@@ -168,40 +172,19 @@ def _(F, x, baseline, steps):
 @integrated.mistake("no_factor")
 def _(F, x, baseline, steps):
     """This is the mean gradient. It says how steep the way was, and not how far each element went."""
-    total = tf.zeros_like(x)
-    for k in range(steps):
-        point = baseline + (k + 0.5) / steps * (x - baseline)
-        with tf.GradientTape() as tape:
-            tape.watch(point)
-            value = F(point)
-        total += tape.gradient(value, point)
-    return total / steps
+    return _mean_gradient(F, x, baseline, steps)
 
 
 @integrated.mistake("factor_x")
 def _(F, x, baseline, steps):
     """The factor is $x$. That is right for a baseline of 0 only. Do the attributions add up for another one?"""
-    total = tf.zeros_like(x)
-    for k in range(steps):
-        point = baseline + (k + 0.5) / steps * (x - baseline)
-        with tf.GradientTape() as tape:
-            tape.watch(point)
-            value = F(point)
-        total += tape.gradient(value, point)
-    return x * total / steps
+    return x * _mean_gradient(F, x, baseline, steps)
 
 
 @integrated.mistake("left_ends")
 def _(F, x, baseline, steps):
     """These are the left ends of the steps. The midpoint rule takes the middle of each."""
-    total = tf.zeros_like(x)
-    for k in range(steps):
-        point = baseline + k / steps * (x - baseline)
-        with tf.GradientTape() as tape:
-            tape.watch(point)
-            value = F(point)
-        total += tape.gradient(value, point)
-    return (x - baseline) * total / steps
+    return (x - baseline) * _mean_gradient(F, x, baseline, steps, offset=0.0)
 
 
 @integrated.mistake("by_the_end")
