@@ -138,8 +138,8 @@ def push(s, u):
 def simulate(controls):
     """All states; the controls' first axis is time, a second one would be a batch."""
     s = tf.zeros([*controls.shape[1:], 4], controls.dtype)
-    path = tf.TensorArray(s.dtype, steps)
-    for t in tf.range(steps):
+    path = tf.TensorArray(s.dtype, controls.shape[0])
+    for t in tf.range(controls.shape[0]):
         s = push(s, controls[t])
         path = path.write(t, s)
     return path.stack()

@@ -177,7 +177,7 @@ plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], millisecond
 # %% [markdown]
 # The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else.
 #
-# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. This page is about why that works, and why the trace need not be computed.
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With the trace estimated by a random vector it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019). This page is about why that works, and why the trace need not be computed.
 #
 # **You will be able to**
 #
