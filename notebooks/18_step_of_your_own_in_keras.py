@@ -535,15 +535,16 @@ plain_v = tf.Variable(0.0)
 with tf.GradientTape() as tape:
     loss = tf.reduce_mean(plain_v * tf.range(1.0, 9.0))
 assert tape.gradient(loss, plain_v) == 4.5
-with strategy.scope():  # Keras' own step, and five examples: 1, 2, 3 on one replica, 4, 5 on the other
+with strategy.scope():  # Keras' own step: four examples without a slope, then 1 and 2 on one replica, 3 on the other
     inputs = keras.Input((1,))
     uneven = keras.Model(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs))
     uneven.compile(keras.optimizers.SGD(0.5), "mse")
-uneven.fit(np.arange(1.0, 6.0)[:, None], np.ones((5, 1)), batch_size=5, shuffle=False, verbose=0)
-np.testing.assert_allclose(uneven.get_weights()[0], [[(2.0 + 4.5) / 2]], rtol=1e-6)  # the mean is 3
+inputs, targets = np.array([[1.0, 1, 1, 1, 1, 2, 3]]).T, np.array([[0.0, 0, 0, 0, 1, 1, 1]]).T
+uneven.fit(inputs, targets, batch_size=4, shuffle=False, verbose=0)
+np.testing.assert_allclose(uneven.get_weights()[0], [[(1.5 + 3.0) / 2]], rtol=1e-6)  # the mean is 2
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' own `fit` and `compute_loss` divide each replica's mean by the number of replicas. That is the same where the parts are equal, and section 2's mean of means where they are not, as in a last batch of five: three on one replica, two on the other.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' own `fit` and `compute_loss` divide each replica's mean by the number of replicas. That is the same where the parts are equal, and section 2's mean of means where they are not, as in a last batch of three: two on one replica, one on the other.
 
 # %% [markdown]
 # ## 6. Check it independently
