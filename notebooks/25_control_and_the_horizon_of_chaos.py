@@ -159,7 +159,6 @@ def cost(controls):
     return tf.reduce_sum(residuals(controls) ** 2, axis=0)
 
 
-# %%
 @tf.function(jit_compile=True)
 def cost_and_gradient(controls):
     with tf.GradientTape() as tape:
@@ -279,7 +278,7 @@ assert len(found_costs) <= 650  # a line search that has begun ends
 assert np.max(np.abs(swung[:, 0])) < 1.1
 
 # %% [markdown]
-# It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest. Each of the 120 derivatives says which way its own force should go, given all the others; step by step, a little swinging becomes more of it.
+# It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest.
 
 # %% [markdown]
 # What would you do without a tape? Two rivals:
@@ -389,7 +388,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# CEM's cost is a thousand times L-BFGS's, or more. That is a ratio to nearly nothing: CEM does swing the pole up, and what it does not do in this many simulations is the fine work. Differences of *twelve* corners do it as well as the tape does, for the same price. Differences of all the forces do not. Each of their Jacobians takes 121 simulations, and the budget pays for half a dozen.
+# CEM's cost is a thousand times L-BFGS's, or more. CEM does swing the pole up; what it does not do in this many simulations is the fine work. Differences of *twelve* corners do it as well as the tape does, for the same price. Differences of all the forces do not. Each of their Jacobians takes 121 simulations, and the budget pays for half a dozen.
 #
 # So the tape does not buy a better minimum. It buys *all* derivatives for the price of a few simulations, and nobody has to guess which twelve numbers will do.
 #
@@ -493,7 +492,7 @@ assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 #
 # $$t^* \approx \frac{\ln(1/\varepsilon)}{\lambda}.$$
 #
-# The formula is rough: $\lambda$ is a mean over the whole run, and the growth is uneven, as the printed norms show. So the code below does not use it, and looks for the first time at which $\varepsilon\,\lVert J_t \rVert$ exceeds 1. This is a forecast from the float64 run alone.
+# Here $\lambda$ is a mean over the whole run, and the growth is uneven. So the code below looks for the first time at which $\varepsilon\,\lVert J_t \rVert$ exceeds 1. This is a forecast from the float64 run alone.
 
 # %% tags=["nbval-ignore-output"]
 epsilon = np.finfo(np.float32).eps
@@ -554,7 +553,7 @@ assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
 assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
 
 # %% [markdown]
-# Three digits more buy about $\ln(1000)/\lambda$: some seconds, however many digits there were before. ($\lambda$ is a mean; where the growth is faster than that, they buy less.) float64 has a little more than twice the digits of float32, and so a little more than twice the horizon: less than a minute.
+# Three digits more buy about $\ln(1000)/\lambda$: some seconds, however many digits there were before. float64 has a little more than twice the digits of float32, and so a little more than twice the horizon: less than a minute.
 
 # %% [markdown]
 # ### Exercise: Each step rounds (8 min)
@@ -672,7 +671,7 @@ assert all(abs(angle - np.pi) < 0.1 for angle, _ in along.values())
 # The norm stays in the hundreds, over 12 s as over 3 s, and L-BFGS swings the pole up both times. With 24 s it was 430 and 170 (two seeds). **The horizon belongs to a path, not to a number of seconds.** From forces near zero the search never has to follow a path along which nudges explode. It can be led to one: with normal numbers of size 3 for a first guess, over the same 12 s, the norm was 3000 at the start, and L-BFGS gave up after 80 gradients at a cost of 2 (one seed).
 #
 # Past the horizon, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
-# they do without derivatives, add noise and average the values, which smooths the right-hand picture ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$, as is done for recurrent networks, keeps the step short and does not make its direction mean anything.
+# they do without derivatives, add noise and average the values, which smooths the right-hand picture ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$ keeps the step short, and does not make its direction mean anything.
 
 # %% [markdown]
 # ## 6. Going further: all exponents

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb)
 #
-# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 25 to read, 3 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 26 to read, 4 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
