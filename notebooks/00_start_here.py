@@ -284,6 +284,7 @@ plt.show()
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** any notebook of part IV, [error bars](17_fit_and_error_bars.ipynb) first.
+# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) says each derivative in all three. To look something up: the tape on [one page](../site/cheat_sheet.md), and [all traps](../site/traps.md).
 # - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
