@@ -668,7 +668,7 @@ assert all(norm < 1e4 for _, norm in along.values())
 assert all(abs(angle - np.pi) < 0.1 for angle, _ in along.values())
 
 # %% [markdown]
-# The norm stays in the hundreds, over 12 s as over 3 s, and L-BFGS swings the pole up both times. With 24 s it was 430 and 170 (two seeds). **The horizon belongs to a path, not to a number of seconds.** From forces near zero the search never has to follow a path along which nudges explode. It can be led to one: with normal numbers of size 3 for a first guess, over the same 12 s, the norm was 3000 at the start, and L-BFGS gave up after 80 gradients at a cost of 2 (one seed).
+# The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times. With 24 s it was 430 and 170 (two seeds). **The horizon belongs to a path, not to a number of seconds.** From forces near zero the search never has to follow a path along which nudges explode. It can be led to one: with normal numbers of size 3 for a first guess, over the same 12 s, the norm was 3000 at the start, and L-BFGS gave up after 80 gradients at a cost of 2 (one seed).
 #
 # Past the horizon, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
 # they do without derivatives, add noise and average the values, which smooths the right-hand picture ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$ keeps the step short, and does not make its direction mean anything.

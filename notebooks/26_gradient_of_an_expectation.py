@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb)
 #
-# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 26 to read, 4 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 25 to read, 4 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -109,7 +109,7 @@ np.testing.assert_allclose(15.7 * share(15.7), np.max(grid * share(grid)), rtol=
 #
 # A program does not sum over all $x$. It draws some, and averages. The average of $\nabla f_\theta(x)$ is the first term. The second one is in *how* the $x$ are drawn, and there the path from $\theta$ breaks: in the opening at the comparison `luck < share(price)`, which has no slope.
 #
-# What such a break looks like depends on the operation. Below, a ticket is chosen at random from three; $x = \mu + {}$ noise is turned into a sign; and the same $x$ is averaged as it is. All three means depend on their parameter, with the slopes $-2.19$ (for the first of the three logits), $0.70$ and $1$.
+# Below, a ticket is chosen at random from three; $x = \mu + {}$ noise is turned into a sign; and the same $x$ is averaged as it is. All three means depend on their parameter, with the slopes $-2.19$ (for the first of the three logits), $0.70$ and $1$.
 #
 # **Predict.** What does the tape return for the logits, for $\mu$, and for $\mu$ again?
 
@@ -162,7 +162,7 @@ np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 #
 # $$f_\theta(x) + \operatorname{stop}\big(f_\theta(x)\big)\, \log p_\theta(x).$$
 #
-# Its value is no loss and means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. (One condition: *what* can be drawn must not depend on $\theta$, only how often. A number drawn uniformly between 0 and $\theta$ breaks it, and the estimate is then wrong without a word.)
+# Its value is no loss and means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. *What* can be drawn must not depend on $\theta$, only how often.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -182,7 +182,7 @@ one_term, both_terms, true_slope = (tape.gradient(mean, price) for mean in (mean
 print(f"at a price of 20: the tape {one_term:.3f}, the surrogate {both_terms:.3f}, exact {true_slope:.3f}")
 
 # %% [markdown]
-# At 20 the tape said "up", by the half of the visitors who buy. The mean falls there. The same 300 days once more, with the surrogate:
+# At 20 the tape said "up", and the mean falls there. The same 300 days once more, with the surrogate:
 
 # %% tags=["nbval-ignore-output"]
 price = tf.Variable(10.0)
@@ -224,7 +224,7 @@ exercises.surrogate.check(surrogate_of)
 # ## 3. A policy, and a baseline
 #
 # Section 2 needed `share`, the formula by which visitors decide. A real theatre does not have it. It does know the probabilities of its *own* decisions, if it lets chance make them. So draw a price for each visitor from seven, with the probabilities $\operatorname{softmax}(\theta)$. That is a **policy**, and its score function needs no knowledge of visitors: what they pay is a number from outside, like a
-# move's reward in a game, and no derivative of it is asked for.
+# move's reward in a game.
 #
 # How good is one such estimate? The cell makes 20 000 of them at $\theta = 0$, each from a single visitor with a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
 
@@ -261,7 +261,7 @@ print("mean of estimates:", np.round(tf.reduce_mean(estimates, axis=0), 2))
 print("one estimate:     ", np.round(estimates[np.argmax(paid > 0)], 2))
 
 # %% [markdown]
-# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid. (The one printed is of the first who bought.)
+# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid.
 #
 # How far the estimates scatter is one number, the **standard deviation**: the root of their mean squared distance from the exact gradient.
 #
@@ -314,7 +314,7 @@ np.testing.assert_allclose(tf.reduce_sum(exact), 0, atol=1e-5)
 #
 # $$\sum_x p\, \nabla \log p = \sum_x \nabla p = \nabla \sum_x p = \nabla 1 = 0.$$
 #
-# So a constant times it adds nothing to the mean, and noise to each estimate. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. It need not be the best constant (the last exercise finds that one); here it takes away some 30 % of the scatter.
+# So a constant times it adds nothing to the mean, and noise to each estimate. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. Here it takes away some 30 % of the scatter.
 #
 # The baseline must not depend on the draw that it is subtracted from. In a batch use the mean of the *other* rewards, **leave one out** (Kool, van Hoof and Welling, 2019): $b_i = \frac{1}{n-1}\sum_{j \ne i} f(x_j)$.
 #
@@ -381,7 +381,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# Seven prices and no features: for that there is a plainer answer, which counts. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned in the same way, on two hundred other theatres. **Thompson sampling** (1933) has nothing to tune. It knows one thing more, that a visitor pays the whole price or nothing. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw. Here it learns once a day, like the policy.
+# Seven prices and no features: for that there is a plainer answer, which counts. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on two hundred other theatres. **Thompson sampling** (1933) has nothing to tune. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -474,15 +474,11 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Nobody told these theatres a formula, and most of them find the best price, with the baseline and without. The baseline brings speed: it mostly allows a larger rate, and what they take on the way is more. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
+# Most of these theatres find the best price. The baseline brings speed: it mostly allows a larger rate. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: they drop out of every difference.
 #
-# Most of the theatres that miss the best price draw one other price nearly always by then: nothing in this gradient explores on purpose.
+# **Counting wins, by a little, if it is well tuned or has nothing to tune.** UCB1 explores on purpose, which nothing in the policy's gradient does: with half of its best $c$ it brings less than the policy. Thompson sampling is close behind the tuned UCB1.
 #
-# **Counting wins, by a little, if it is well tuned or has nothing to tune.** UCB1 explores on purpose, by as much as $c$ says: with half of its best $c$ it brings less than the policy. Thompson sampling is close behind the tuned UCB1.
-#
-# A policy's gradient is for what cannot be counted: $\theta$ may as well be a network's weights, and the network may see who is asking.
-#
-# Section 7 has more seeds.
+# A policy's gradient is for what cannot be counted: $\theta$ may be a network's weights.
 #
 # ### Exercise: The best baseline (8 min)
 #
@@ -507,7 +503,7 @@ exercises.best_baseline.check(answer)
 #
 # The mean is known: the hill gives $\mu - (\mu^2 + \sigma^2)/40$, and the cosine $e^{-(2\pi\sigma/P)^2/2} \cos(2\pi\mu/P)$. So each estimator's error can be measured.
 #
-# Its rules: every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass ([16](16_what_derivatives_cost.ipynb) measures such factors), so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. All come from a tape, as rows of one batch. Two rivals do without a tape. Central differences need no idea at all. A sum over a grid needs no chance: 60 equally spaced $\varepsilon$ from $-6$ to 6, weighted with their density.
+# Every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass ([16](16_what_derivatives_cost.ipynb) measures such factors), so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. Two rivals do without a tape. Central differences need no idea at all. A sum over a grid needs no chance: 60 equally spaced $\varepsilon$ from $-6$ to 6, weighted with their density.
 
 
 # %%
@@ -672,13 +668,13 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 # %% [markdown]
 # More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices them. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$:
 #
-# - where $f$ is smooth on the scale of the noise, reparameterise; mirrored pairs cancel the odd part of the noise, and for the longest ripple nearly everything; they may also hurt, as for $P = 10$ and $2.5$;
+# - where $f$ is smooth on the scale of the noise, reparameterise; mirrored pairs help with the longest ripple, and hurt for $P = 10$ and $2.5$;
 # - where it is rough and the dimensions are few, use values. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values. This estimator is what that means;
-# - without a baseline or pairs, the score function is the worst of them except for the shortest ripple: it pays for a reward whose mean is about 10.
+# - without a baseline or pairs, the score function is the worst of them except for the shortest ripple.
 #
-# The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral. The race is for what comes next. In 31 dimensions there is no such grid, and 60 evaluations are not enough for a single difference in each.
+# The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral. With more numbers there is no such grid, and 60 evaluations are not enough for a difference in each.
 #
-# **Dimensions turn the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples over all of them. An entry's score multiplies a reward to which all entries contribute, so its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; beyond, the derivative is the better way even for these ripples. The sum is not the reason. For any $f$, one draw's squared error, added up over the entries, is about $d \operatorname{Var} f / \sigma^2$ for the score function and at most $\mathrm E \lVert\nabla f\rVert^2$ for the slope.
+# **Dimensions turn the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples over all of them. An entry's score multiplies a reward to which all entries contribute: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; beyond, the derivative is better even for these ripples. The sum is not the reason. For any $f$, one draw's squared error, added up over the entries, is about $d \operatorname{Var} f / \sigma^2$ for the score function and at most $\mathrm E \lVert\nabla f\rVert^2$ for the slope.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
@@ -832,9 +828,9 @@ for chances in p.numpy():
 np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol=1e-12)
 
 # %% [markdown]
-# About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
+# About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance.
 #
-# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 120 units no draw does better. It needs an $f$ that makes sense between the choices. For the largest cost the score function has the least error. Section 7 puts a fourth power and a bump in the square's place: for few draws the order becomes another one, and the bias stays a bias.
+# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 120 units no draw does better. For the largest cost the score function has the least error. With a fourth power or a bump for the square, the order for few draws is another one (section 7).
 #
 # One rival has no noise at all. `miss` sees the sum alone, and that takes 33 values, whose probabilities are a convolution: 33 evaluations, and an error of zero. Where $f$ sees each dial, $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here. Wherever you can sum, sum.
 

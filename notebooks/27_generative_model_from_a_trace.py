@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 3 more to go further, 21 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 3 more to go further, 21 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -175,9 +175,9 @@ def draw(step):
 plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], milliseconds=90).show()
 
 # %% [markdown]
-# The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else.
+# The points on the right began as noise. A network told each of them which way points become more frequent, and how steeply. It has learnt that from the points on the left alone.
 #
-# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With the trace estimated by a random vector it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019). This page is about why that works, and why the trace need not be computed.
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With the trace estimated by a random vector it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019).
 #
 # **You will be able to**
 #
@@ -260,7 +260,7 @@ by_hand = (shares[:, :, None] * (centres - test[:, None])).sum(axis=1) / width**
 np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 
 # %% [markdown]
-# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. In the figure (long arrows are drawn shortened) judge the network's field where the points are: elsewhere it has seen nothing.
+# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. In the figure judge the network's field where the points are: elsewhere it has seen nothing.
 #
 # ## 2. The unknown leaves the loss
 #
@@ -444,7 +444,7 @@ exercises.bells.check(variances)
 # %% [markdown]
 # ## 4. Is one probe enough?
 #
-# Four hundred probes bring the error at a point down to about a twentieth. But nobody wants the trace at a point. The loss is a mean over 256 points, its gradient is used once, and the next step draws new probes.
+# Four hundred probes bring the error at a point down to about a twentieth. But the loss is a mean over 256 points, its gradient is used once, and the next step draws new probes.
 #
 # **Predict.** The opening trained with one probe. Train once more, from the same start with the same batches, with the exact trace. What becomes of the error of the score?
 
@@ -468,7 +468,7 @@ with_exact_trace = train(exact_trace, signs)
 # %% [markdown]
 # And what would you do without any trace, or without training? There are four rivals.
 #
-# - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is chosen here as the best of six, by the true error, which favours it.
+# - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is the best of six, by the true error, which favours it.
 # - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The best of three $\tau$, by the true error. Then once more with each $z$ used twice, as $+z$ and as $-z$.
 # - **A linear model.** Where $s$ is linear in its weights, the loss is a square in them, and its minimum is one `solve`, as Hyvärinen noted in 2007. Here $s$ is the slope of 300 Gaussian bumps, at as many of the points, and of one wide hill. The best of nine pairs of a width and a weight decay, by the true error.
 # - **A mixture of Gaussians**, fitted by scikit-learn (EM, the expectation–maximisation algorithm). The number of Gaussians, from 3 to 8, is the one with the best BIC, a criterion that sees the given points alone. Its log-density is a formula; a tape has its slope.
@@ -591,10 +591,9 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
     np.testing.assert_allclose(mixture_score(of_some, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has 1.5 to 2.9 times one probe's error, and plain denoising 1.3 to 1.8 times (with the seeds 0 to 9). Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising has 0.9 to 1.13 times one probe's error, in as much processor time and with no derivative with respect to $x$. The linear model, whose training is one `solve`, has 1.5 to 2.2 times (five seeds). The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Today's diffusion models use denoising, at many
-# noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
+# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has 1.5 to 2.9 times one probe's error, and plain denoising 1.3 to 1.8 times (with the seeds 0 to 9). Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising has 0.9 to 1.13 times one probe's error, in as much processor time and with no derivative with respect to $x$. The linear model, whose training is one `solve`, has 1.5 to 2.2 times (five seeds). The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network. Today's diffusion models use denoising, at many noise levels.
 #
-# Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. Section 6 tries a single probe for $d = 64$.
+# What does a trace cost? With the exact one a step takes $d$ backward passes before the one for $w$; with a probe it takes one.
 #
 # ## 5. Samples
 #
@@ -678,7 +677,7 @@ settled, _ = settle(score_of_images, taught, from_noise, kicks(len(unseen), 64))
 made = clean_image(taught, settled).numpy()
 
 # %% [markdown]
-# For comparison, images are drawn from one Gaussian with the mean and the covariance of the training images; and from ten Gaussians, twice: one for each digit, a rival that is told the labels; and as a mixture that EM fits without them.
+# The rivals' images are drawn from one Gaussian, fitted to the training images; and from ten Gaussians, twice: one for each digit, a rival that is told the labels; and as a mixture that EM fits without them.
 
 # %%
 covariance = np.cov(digits.T)
@@ -723,7 +722,7 @@ print("share of each digit among the made ones:", np.round(occur, 2))
 # %% [markdown]
 # All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, about 1.1 against 1.05. One Gaussian is far off, at 1.6.
 #
-# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84, and with the ten that EM fits without labels in 81 to 85 (four seeds). For digits of this size you need not train a network.
+# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84, and with the ten that EM fits without labels in 81 to 85 (four seeds). For such digits you need no network.
 #
 # And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and on average nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
@@ -813,7 +812,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * np.m
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds), and twenty, or ten that are told the labels, 1 or 2 % nearer (two seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing, as far as was tried: after 600 steps with it, the error was 0.3 to 1 % lower than after 600 steps with one probe (two seeds).
+# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds), and twenty, or ten that are told the labels, 1 or 2 % nearer (two seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing: after 600 steps an error 0.3 to 1 % lower (two seeds).
 #
 # Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
 #
