@@ -28,7 +28,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 120  # of the cart and the pole, 25 ms each: between 110 and 130
+steps = 120  # of the cart and the pole, 25 ms each
 simulations = 3  # for the search without gradients, as a multiple of what the gradient takes: between 2 and 4
 chaos_steps = 4000  # of the double pendulum, 5 ms each: between 4000 and 4400
 

@@ -27,7 +27,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 2000  # of each training: between 1800 and 2400
+steps = 2000  # of each training
 walkers = 1000  # points that become samples: between 800 and 2000
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
@@ -552,7 +552,7 @@ ways[f"mixture of {len(mixture.means_)} Gaussians"] = error(mixture_score(mixtur
 for name, relative in ways.items():
     print(f"{name:31} relative squared error {relative:.3f}")
 
-# %% alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Five horizontal lines: the kernel density estimate highest, the linear model and plain denoising below it, denoising in pairs where the two lines end, and the mixture far below all." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Five horizontal lines: the kernel density estimate highest, plain denoising and the linear model below it, denoising in pairs where the two lines end, and the mixture far below all." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one probe and the exact trace
 _, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 at = 100 * np.arange(len(with_one_probe))
