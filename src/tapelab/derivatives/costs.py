@@ -5,7 +5,7 @@ a Xeon. Another machine may have others: `make bench ARGS=--constants` measures 
 another there (`ci/bench/constants.py`).
 """
 
-from tapelab.graphs.operations import of_family, operation
+from tapelab.graphs.operations import with_fact
 
 # XLA is tried first where it is expected to win. It saves the start of each operation, and fuses what lies between
 # products; its own matrix products and convolutions are slower.
@@ -25,15 +25,14 @@ XLA_LAPLACIAN = 2**23
 
 # What XLA is known to compile as TensorFlow does: a program of other operations is left to a graph.
 COMPILED_WELL = (
-    of_family(operation.ELEMENTWISE, operation.MOVING, operation.PRODUCT, operation.SHAPE, operation.CALL)
-    | of_family(operation.REDUCING)
+    with_fact("elementwise", "moving", "reducing", "product", "shape", "call")
     | {"BiasAddGrad", "Const", "Fill", "LogSoftmax", "NoOp", "OneHot", "Placeholder", "PlaceholderWithDefault", "Range"}
     | {"Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
 )
 
 # What is compiled as well where it is ours: loops over chunks, which a tape cannot follow under XLA, and indices that
 # are known to be in range. Of an index out of range XLA takes the nearest one.
-OURS = of_family(operation.LIST, operation.LOOP) | {"GatherV2"}
+OURS = with_fact("list", "loop") | {"GatherV2"}
 
 # How operations start through which XLA is slower than TensorFlow, in products of second derivatives with vectors: of
 # dense layers and normalisation a plain graph took 0.8 to 1.7 times XLA's time, of convolutions 0.6 to 0.7 times, of
