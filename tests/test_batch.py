@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 pytestmark = pytest.mark.usefixtures("light_kernels")
 
-SLEEP = "import time; time.sleep(600)"
 # Whether the kernel was forked, and papermill.
 ABOUT = f"""import psutil, sys
 def words(process):

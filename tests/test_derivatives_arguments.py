@@ -184,10 +184,6 @@ def test_keras_variables_in_every_transformation(model):
 # What is refused.
 
 
-def square(x):
-    return x**2
-
-
 SHAPELESS = tf.Variable(1.0, shape=tf.TensorShape(None))
 
 
