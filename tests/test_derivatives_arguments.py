@@ -28,7 +28,7 @@ from tapelab.derivatives import (
     vjp,
 )
 from tapelab.derivatives.arguments import flatten, names, unflatten
-from tapelab.derivatives.memory import human, rows_at_once
+from tapelab.derivatives.costs import human, rows_at_once
 from tapelab.runtime import tf
 
 import cloudpickle

@@ -16,11 +16,11 @@ from tapelab.derivatives.arguments import (
     require_one_dtype,
     split,
 )
+from tapelab.derivatives.costs import Plan, counted, rows_at_once
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factors import Factoring, factored_blocks, survey
 from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import agree, random_like, reverse_rows
-from tapelab.derivatives.memory import Plan, counted, rows_at_once
 from tapelab.derivatives.traced import LOOP, VECTORIZED, Call, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.graphs.operations import with_fact
