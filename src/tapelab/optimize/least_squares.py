@@ -1,5 +1,6 @@
 """Sums of squares, minimised by SciPy from exact Jacobians, with the covariance of the parameters that are found."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -102,7 +103,7 @@ def levenberg_marquardt(
             return np.full(here.slopes.size, np.nan)
 
     here = linearised(start.numpy().astype(np.float64))
-    report = LeastSquaresReport(here.value, here.gradient_norm, reason=f"all {iterations} steps used")
+    report = LeastSquaresReport(here.value, here.gradient_norm)
     report.plan = objective.jacobian.plan(*args)
     ignored = np.errstate(over="ignore", invalid="ignore")  # of a trial step that goes too far
     with ignored, descending(report, objective.wrt, iterations, callback) as note:
@@ -118,11 +119,10 @@ def levenberg_marquardt(
             return here.jacobian
 
         least, sizes = max(tolerance, 4 * here.rounding), np.where(here.point != 0, np.abs(here.point), 1)
-        options = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "max_nfev": iterations + 1}
-        options |= {"loss": loss if loss == "linear" else LOSSES[loss], "f_scale": f_scale}
+        options: dict[str, Any] = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "f_scale": f_scale}
+        options |= {"loss": loss if loss == "linear" else LOSSES[loss], "max_nfev": iterations + 1}
         found = least_squares(tried, here.point, jacobian, tuple(sides), **options)
-    if found.status:
-        report.reason = f"SciPy stopped: {found.message}"
+    report.reason = f"SciPy stopped: {found.message}" if found.status else f"all {iterations} steps used"
     report.judge(here, absolute_sigma)
     return report
 
@@ -138,10 +138,9 @@ def _require_loss(loss: str, absolute_sigma: bool) -> None:
 def _jacobian(objective: Objective, args: tuple[Any, ...]) -> tuple[tf.Tensor, np.ndarray]:
     """The residuals where the variables are, shape (m,), and their Jacobian, shape (m, n)."""
     values, blocks = objective.jacobian(*args)
-    if not values.shape[0]:
+    if not len(values):
         raise ValueError("the residuals are empty; expected one number for each observation, at least one")
-    columns = [np.reshape(part, (values.shape[0], -1)) for part in tf.nest.flatten(blocks)]
-    return values, np.concatenate(columns, axis=1)
+    return values, np.concatenate([np.reshape(part, (len(values), -1)) for part in tf.nest.flatten(blocks)], axis=1)
 
 
 def _require_finite(fit: Fit) -> None:
@@ -154,14 +153,11 @@ def _require_finite(fit: Fit) -> None:
 
 def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:
     """The lower and the upper bounds, shape (2, n), as the variables' dtype has them."""
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         lower, upper = (np.broadcast_to(np.asarray(side, start.dtype), start.shape) for side in bounds)
-        fits = bool(np.all((lower < upper) & (lower <= start) & (start <= upper)))
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the "
-            f"order of pack, lower bounds below the upper ones, and the variables within: they are {start}"
-        )
-    return np.stack([lower, upper]).astype(np.float64)
+        if np.all((lower < upper) & (lower <= start) & (start <= upper)):
+            return np.stack([lower, upper]).astype(np.float64)
+    raise ValueError(
+        f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the "
+        f"order of pack, lower bounds below the upper ones, and the variables within: they are {start}"
+    )
