@@ -5,6 +5,7 @@ import warnings
 from tapelab.derivatives import (
     FallbackWarning,
     clipped_gradient,
+    per_example_gradients,
     per_example_norms,
 )
 from tapelab.runtime import tf
@@ -199,3 +200,56 @@ def test_no_example():
     total, norms = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0)(X[:0], LABELS[:0])
     assert norms.shape == (0,)
     np.testing.assert_array_equal(total[0], np.zeros((6, 7)))
+
+
+def test_dense_layers_gradients_are_never_there_and_filters_are_products():
+    """Two vectors of each example are enough for its norm and its share; the plain tape's two examples apart."""
+    x, w, v, images = tf.ones((64, 6)), variable(6, 7), variable(7, 5), tf.ones((64, 8, 8, 2))
+    filters = variable(3, 3, 2, 4, dtype=tf.float32)
+
+    @tf.function
+    def dense(x):
+        loss = lambda x: tf.reduce_sum(tf.tanh(tf.tanh(x @ w) @ v) ** 2)  # noqa: E731
+        return clipped_gradient(loss, wrt=[w, v], max_norm=1.0)(tf.cast(x, tf.float64))
+
+    @tf.function
+    def convolution(images):
+        return per_example_gradients(lambda x: tf.reduce_sum(tf.nn.conv2d(x, filters, 2, "SAME") ** 2), wrt=filters)(
+            images
+        )
+
+    graph = dense.get_concrete_function(x).graph
+    largest = max(t.shape.num_elements() or 0 for op in graph.get_operations() for t in op.outputs)
+    assert largest <= 64 * 7
+    kinds = [op.type for op in convolution.get_concrete_function(images).graph.get_operations()]
+    assert kinds.count("BatchMatMulV2") == 1
+    assert "While" not in kinds
+
+
+@pytest.mark.parametrize(
+    "used", [lambda x, w: x @ w @ w, lambda x, w: tf.matmul(x, w, transpose_b=True), lambda x, w: (x @ w) * w[0]]
+)
+def test_a_matrix_used_otherwise_than_once_as_it_is(used):
+    square = variable(6, 6)
+    check(lambda x: tf.reduce_sum(tf.sin(used(x, square)) ** 3), [square], X)
+
+
+@pytest.mark.parametrize("padding", ["VALID", "SAME", [[0, 0], [2, 1], [0, 3], [0, 0]]], ids=str)
+def test_patches_of_a_padded_strided_convolution(padding):
+    images, filters = GENERATOR.standard_normal((3, 9, 8, 2)), variable(3, 2, 2, 4)
+    check(lambda x: tf.reduce_sum(tf.sin(tf.nn.conv2d(x, filters, [2, 3], padding))), [filters], images)
+
+
+@pytest.mark.dear(keep=1)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_sequences(transposed, flat):
+    sequences = GENERATOR.standard_normal((5, 4, 6))
+    w, b = variable(*((3, 6) if transposed else (6, 3))), variable(3)
+
+    def losses(x):
+        x = tf.reshape(x, [-1, 6]) if flat else x
+        hidden = tf.tanh(tf.matmul(x, w, transpose_b=transposed) + b)
+        return tf.reduce_sum(tf.reshape(hidden, [-1, 4, 3]) ** 2, axis=[1, 2])
+
+    check(losses, [w, b], sequences)
