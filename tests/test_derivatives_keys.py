@@ -263,14 +263,6 @@ def test_a_variable_that_is_an_argument_too(f, options):
     assert float(value_and_gradient(lambda a: f(a, variable), wrt=variable, **options)(variable)[1]) == 18.0
 
 
-def test_in_a_graph_one_tensor_in_two_places():
-    @tf.function
-    def compute(x):
-        return value_and_gradient(product, argnums=(0, 1), compile="eager")(x, x)[1]
-
-    np.testing.assert_allclose(compute(POINT), [9.0, 18.0])
-
-
 # The context.
 
 

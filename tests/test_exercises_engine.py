@@ -430,12 +430,6 @@ def test_interrupting_a_check_stops_the_answer(monkeypatch):
         make(CUBE).judge(endless)
 
 
-def test_what_a_deadline_returns_and_raises():
-    assert deadline.run(lambda: 3, 5) == 3
-    with pytest.raises(ZeroDivisionError):
-        deadline.run(lambda: 1 // 0, 5)
-
-
 def test_check_says_what_to_do_next(capsys):
     one = make(Value(2.0))
     one.check(...)
