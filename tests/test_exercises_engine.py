@@ -17,7 +17,6 @@ from tapelab.exercises import (
     Repair,
     Value,
     compare,
-    deadline,
     feedback,
     prediction,
     progress,
