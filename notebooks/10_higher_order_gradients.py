@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb)
 #
-# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 23 to read, 2 more to go further, 33 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 22 to read, 2 more to go further, 33 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters

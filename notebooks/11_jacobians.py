@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 24 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -105,8 +105,7 @@ plt.show()
 # **You will be able to**
 #
 # - push a tangent forwards through a Jacobian, and pull a cotangent back (section 1),
-# - get one derivative for each element of a target, and name the axes (sections 2 and 3),
-# - differentiate by sources in a container, and put several targets into one (section 4),
+# - name the axes of a Jacobian, for one source or several (sections 2 to 4),
 # - predict the passes and bytes that a Jacobian takes (sections 5 and 6),
 # - test a Jacobian with one product, and find one that is wrong (section 7).
 
@@ -139,14 +138,13 @@ np.testing.assert_allclose(changes[[0, 24]], [[5.0, 1.0], [2.0, 3.0]], atol=0.02
 np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0), 1.0, atol=0.02)
 
 # %% [markdown]
-# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is $5 + 1$, the sum of
-# the first column. The columns are in the picture too: the step of `a` alone lands at $(5, 1)$, that of `b` alone at $(2, 3)$.
+# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is the sum of
+# the first column. In the picture the columns are where the steps of `a` alone and of `b` alone land.
 #
 # Often you need only the matrix's product with one vector. There are two such products.
 #
-# **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`; take it on trust until
-# [12 Forward mode](12_forward_mode.ipynb).
+# **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is how the outputs
+# then move. A `ForwardAccumulator` carries it along; take it on trust until [12](12_forward_mode.ipynb).
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
@@ -158,9 +156,8 @@ Jv = accumulator.jvp(y)
 print("Jv:", Jv.numpy().round(4))
 
 # %% [markdown]
-# **Backwards.** A *cotangent* $u$ weights the outputs: it makes the scalar $u \cdot y$ of them. The **vector–Jacobian product**
-# $u^\top J$ (VJP, or pullback) is that scalar's gradient. It is what every backward pass computes; the `u` that arrives at an
-# operation is its *upstream gradient*.
+# **Backwards.** A *cotangent* $u$ weights the outputs: it makes the scalar $u \cdot y$ of them. The **vector–Jacobian product** $u^\top J$ (VJP, or
+# pullback) is that scalar's gradient, and what every backward pass computes.
 
 # %%
 u = tf.constant([0.6, -0.8])  # as many numbers as outputs
@@ -289,8 +286,8 @@ assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
 # %% [markdown]
 # ## 2. A scalar source
 #
-# You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with
-# $y_k = \sigma(x_k + \delta)$, the derivative $\partial y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
+# You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with $y_k = \sigma(x_k + \delta)$, $\partial
+# y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
 #
 # **Predict.** The target `y` has shape (201,), the source is a scalar. What is the shape of `tape.jacobian(y, delta)`?
 
@@ -320,8 +317,8 @@ assert abs(float(x[np.argmax(dy_dx)])) <= 20.0 / (points - 1)  # the peak is at 
 assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 
 # %% [markdown]
-# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$,
-# with its peak, one quarter, at zero.
+# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is $\sigma' = \sigma\,(1 - \sigma)$, with
+# its peak, one quarter, at zero.
 
 # %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
@@ -331,8 +328,8 @@ plt.show()
 # %% [markdown]
 # ## 3. A tensor source
 #
-# With a source that has axes of its own, the result has the **target's axes first, then the source's**:
-# `jacobian[i..., j...]` is the derivative of `target[i...]` with respect to `source[j...]`. Nothing is flattened.
+# With a source that has axes of its own, the result has the **target's axes first, then the source's**: `jacobian[i..., j...]` is the derivative of
+# `target[i...]` with respect to `source[j...]`.
 #
 # A batch of 7 examples with 5 features goes through 10 units: the output has shape (7, 10), the kernel (5, 10).
 #
@@ -380,8 +377,7 @@ print(f"largest difference: {difference:.0e}")
 # %% [markdown]
 # The difference is rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
 #
-# Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
-# for each unit, one block of columns for each feature:
+# Unit `o` reads column `o` of the kernel and no other. So nine in ten entries are zero. Here is the first example's part, one row for each unit:
 
 # %% alt="Heat map. A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one example's Jacobian
@@ -414,12 +410,12 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 #
 # $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
-# `tape.jacobian` knows nothing of this: it computes and stores every zero. Section 8 shows how to write such a formula down.
+# `tape.jacobian` computes and stores every zero. Section 8 shows how to write such a formula down.
 
 # %% [markdown]
 # ## 4. Several sources, several targets
 #
-# `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
+# `sources` may be a container, as in `gradient`, nested or not. The result has the same structure.
 #
 # A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target,
 # or all that do pass through an operation such as `tf.round`.
@@ -527,8 +523,7 @@ assert upstreams == [(batch, outputs)] * (batch * outputs)
 np.testing.assert_allclose(looped, jacobian, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row. The source's size does
-# not count.
+# One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row.
 #
 # Forward mode counts the other way. One forward pass follows one unit *tangent* and gives one **column**. Below, both are tried on $B \tanh(H
 # \tanh(Ax))$ with one wide square layer, which counts its evaluations.
@@ -650,9 +645,9 @@ assert median["rows", tall] < 0.75 * 64 * median["columns", tall]
 # %% [markdown]
 # ### Exercise: As few passes as possible (12 min)
 #
-# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of the dtype of `x`.
-# You may not look into `f`: make one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` without
-# differentiating it is not a pass. A call of `tape.jacobian` counts as one pass for each target element.
+# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of
+# the dtype of `x`. Make one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` is not a pass; a
+# call of `tape.jacobian` counts as one for each target element.
 
 
 # %%
@@ -816,7 +811,7 @@ np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
 assert by_letters.shape == (3, 4)
 
 # %% [markdown]
-# Your turn. No tape is needed for these; where your Jacobian differs, you see it beside the right one, with the wrong entries crossed out.
+# Your turn, without a tape. Where your Jacobian differs, you see it beside the right one, with the wrong entries crossed out.
 #
 # ### Exercise: Running sums (4 min)
 #
@@ -981,8 +976,8 @@ for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4
 # %% [markdown]
 # ### Exercise: The mean that nobody recorded (6 min)
 #
-# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
-# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
+# `tape` has recorded `losses`, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of that shape, marks some
+# of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses, in one backward pass.
 
 
 # %%
@@ -995,8 +990,7 @@ exercises.chosen_mean.check(gradient_of_chosen)
 # %% [markdown]
 # ## 11. Check it independently
 #
-# Central differences in float64 know nothing of tapes: two evaluations for each source element, in NumPy. They use the
-# same order of axes.
+# Central differences in float64 and NumPy: two evaluations for each source element, and the same order of axes.
 
 # %% tags=["nbval-ignore-output"]
 x64, kernel64, bias64 = (np.asarray(value, np.float64) for value in (x, layer.kernel, layer.bias))
@@ -1027,7 +1021,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
 # - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient (sections 2 and 3).
 # - Sources may come in a container; the target is one tensor (section 4).
-# - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 5 and 6).
+# - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the elements are target size × source size (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 #
 # | Trap | What you see | What to do |
@@ -1035,9 +1029,9 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
-# | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
+# | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
-# | `jacobian` called eagerly in a loop | slow, and a warning of retracing | put it in a `tf.function` |
+# | `jacobian` called eagerly in a loop | slow, and a warning | put it in a `tf.function` |
 # | a wide layer on the way | out of memory, though the result is small | `experimental_use_pfor=False` |
 #
 # **Further reading**

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 11 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 12 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -89,7 +89,7 @@ plt.show()
 # **You will be able to**
 #
 # - build forward mode out of dual numbers (section 1),
-# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator`, for tensors and for a Keras model's variables (sections 2 and 3),
+# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (sections 2 and 3),
 # - build a Jacobian by columns, and say which mode a question calls for (section 4),
 # - combine both modes into a Hessian–vector product (section 5),
 # - say what forward mode makes of a custom gradient (section 6).
@@ -154,8 +154,7 @@ right.set(title="A slope turns one arrow into another", xlabel="x", ylabel="f(x)
 plt.show()
 
 # %% [markdown]
-# Each dual number is a point with an arrow. An operation moves the point and stretches the arrow, and that is all of
-# **forward-mode automatic differentiation**. In code:
+# Each dual number is a point with an arrow. An operation moves the point and stretches the arrow: **forward-mode automatic differentiation**. In code:
 
 
 # %%
@@ -329,8 +328,7 @@ print("outputs:", y.shape)
 print("tangent:", moved.shape)
 
 # %% [markdown]
-# A tangent has the shape of its own quantity: the outputs', not the kernel's. For this layer you can write it down. With
-# $y = \tanh(x W + b)$,
+# A tangent has the shape of its own quantity: the outputs', not the kernel's. With $y = \tanh(x W + b)$,
 #
 # $$\dot y = (1 - y^2) \odot (x \dot W),$$
 #
@@ -347,7 +345,7 @@ np.testing.assert_allclose(moved, (1.0 - y**2) * (data @ direction), rtol=1e-4, 
 # ### Exercise: How the outputs respond to one weight (6 min)
 #
 # `layer` is a built Keras layer with a kernel of shape (ins, outs), and `data` has shape (batch, ins). Return the derivative of all its outputs with
-# respect to one weight, the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
+# respect to the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
 
 
 # %%
@@ -413,7 +411,7 @@ np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ### Exercise: Which mode, and how many passes? (5 min)
 #
-# For each of these, say which mode takes fewer passes, and how many. What you do with a pass's result afterwards, such as an inner product with a given vector, does not count as a pass.
+# For each of these, say which mode takes fewer passes, and how many. An inner product afterwards is not a pass.
 #
 # | | Function | What is wanted |
 # |---|---|---|
@@ -437,9 +435,9 @@ exercises.which_mode.check(answers)
 # %% [markdown]
 # ## 5. Forward over reverse
 #
-# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian is the
-# **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
-# weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; [14](14_without_the_matrix.ipynb) is about such products.
+# The gradient $g(w)$ of a loss is itself a function. Its Jacobian is the **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the
+# gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. $H$ has $N^2$ entries, $H v$ has
+# $N$; [14](14_without_the_matrix.ipynb) is about such products.
 #
 # To compute one, push a tangent forwards through a gradient that a tape computes backwards: **forward over reverse**, or *Pearlmutter's trick*.
 #
@@ -535,7 +533,7 @@ exercises.round_trip.check(there_and_back)
 # %% [markdown]
 # ## 6. A derivative that you wrote yourself
 #
-# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own, with `tf.custom_gradient`. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
+# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
 # a clip that lets the gradient pass. Where the operations inside give NaN and 0, their rules give a tape the number 1.
 #
 # **Predict.** What does an accumulator return for the clip at 1.5, which is beyond the limit of 1?
@@ -579,8 +577,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient, as those two are. A rule
-# that clips the upstream gradient is not, and so belongs to no $Jv$.
+# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient; a rule that clips it belongs to no $Jv$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -929,6 +926,7 @@ for name, attempt in (
 # The *default* of `resize`, bilinear, is worse. Its backward rule is not without a derivative; it is *declared* to have none, and that cuts the tangent without an error. Add up a
 # picture and its enlargement, and let every pixel move by 1:
 
+
 # %% tags=["nbval-ignore-output"]
 def with_its_enlargement(x):
     return tf.reduce_sum(x) + tf.reduce_sum(tf.image.resize(x, (9, 9)))
@@ -946,7 +944,9 @@ print(f"accumulator {cut:.0f}, difference of values {change:.0f}")
 assert "ResizeBicubicGrad" in messages["resize"]
 np.testing.assert_allclose(cut, picture.shape.num_elements(), rtol=1e-5)
 np.testing.assert_allclose(change, picture.shape.num_elements() + 2 * 9 * 9, rtol=1e-3)
-of_rows = tf.image.resize(tf.eye(6)[tf.newaxis, :, :, tf.newaxis], (9, 6))[0, :, :, 0]  # the cure: two constant matrices
+of_rows = tf.image.resize(tf.eye(6)[tf.newaxis, :, :, tf.newaxis], (9, 6))[
+    0, :, :, 0
+]  # the cure: two constant matrices
 np.testing.assert_allclose(
     tf.einsum("hp,npqc,wq->nhwc", of_rows, picture, of_rows), tf.image.resize(picture, (9, 9)), rtol=1e-4, atol=1e-5
 )
@@ -1071,9 +1071,8 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
 # %% [markdown]
 # ## 12. Check it independently
 #
-# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
-# imaginary part of $f(x + ih)$, divided by $h$, is the derivative, where $f$ is analytic. No difference is taken, so no digits are lost to
-# one. Central differences check the tall Jacobian.
+# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and
+# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so no digits are lost.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -1101,8 +1100,8 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # ## Recap
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
-# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record. Pass a Keras 3 variable as `.value` (sections 2 and 3).
-# - A loop over unit directions gives a Jacobian by columns; one direction needs one pass, whatever the shape (section 4).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
+# - A loop over unit directions gives a Jacobian by columns (section 4).
 # - A tangent pushed through a gradient gives a Hessian–vector product (section 5).
 # - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
 #

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 21 to read, 6 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -123,10 +123,10 @@ plt.show()
 #
 # **You will be able to**
 #
-# - build the Hessian of a layer, read its eigenvalues, and say how many are zero at least (section 1),
+# - build the Hessian of a layer, and say how many of its eigenvalues are zero at least (section 1),
 # - take a Newton step with `solve`, and damp it where the Hessian is singular (section 2),
 # - say why a raw Newton step can climb, and cure its direction and its length (section 3),
-# - put all variables of a model into one Hessian, and say when that stops being possible (sections 5 and 6).
+# - put all variables of a model into one Hessian, and say when that stops (sections 5 and 6).
 
 # %% [markdown]
 # ## 1. The Hessian of a layer
@@ -179,7 +179,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue.
+# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. They are **curvatures**: along an
+# eigenvector the gradient changes at the rate of its eigenvalue.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
 
@@ -339,7 +340,7 @@ assert np.sum(np.abs(check_rare) <= 1e-10 * check_rare.max()) == 3
 #
 # $$L(w + s) \approx L(w) + g^\top s + \tfrac12\, s^\top H s.$$
 #
-# The right-hand side, the **quadratic model**, is stationary where $Hs = -g$. That $s$ is the **Newton step**: the solution of a linear system, one call of `tf.linalg.solve`.
+# The right-hand side, the **quadratic model**, is stationary where $Hs = -g$. That $s$ is the **Newton step**: one call of `tf.linalg.solve`.
 #
 # If the loss *is* quadratic, the model is the loss: least squares with one linear layer, here from a random kernel of shape (5, 6).
 
@@ -446,7 +447,8 @@ np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), 
 # %% [markdown]
 # ## 3. When the step climbs
 #
-# $Hs = -g$ asks for the point where the model's gradient vanishes. Nothing in it says *minimum*, or that the model still holds that far away. Two functions of one variable, one for each failure:
+# $Hs = -g$ asks where the model's gradient vanishes. Nothing in it says *minimum*, or that the model still holds that far away. Two functions of one
+# variable, one for each failure:
 #
 # - $f(w) = \log\cosh w$ at $1.5$ is convex and flattens out: $f'' = 1 - \tanh^2 w$ is small;
 # - $f(w) = \tfrac14 w^4 - \tfrac12 w^2$, a double well, at $0.4$ has negative curvature: $f'' = 3w^2 - 1 < 0$.
@@ -537,7 +539,8 @@ for name, (f, _) in cases.items():
     print(f"{name:11}  damping {damping:.3f}  t = {t}  f: {value:6.3f} -> {cured[name][1]:6.3f}")
 
 # %% [markdown]
-# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides how much to damp: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
+# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a
+# negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
 #
 # Now the `tanh` network on 7 examples. The part of its raw step along positive curvature leads down, the part along negative curvature leads up, and
 # the heavier one decides how the step starts.
@@ -583,12 +586,12 @@ assert tanh_loss(tanh_start + damped_step) < tanh_value < tanh_loss(tanh_start +
 # %% [markdown]
 # ### Exercise: Which steps point downhill? (5 min)
 #
-# In two dimensions a step has parts in both directions. Take a Hessian with one negative eigenvalue, and two gradients:
+# Take a Hessian with one negative eigenvalue, and two gradients:
 #
 # $$H = \begin{pmatrix} 4 & 0 \\ 0 & -1 \end{pmatrix}, \qquad g = \begin{pmatrix} 4 \\ 1 \end{pmatrix} \text{ or } g = \begin{pmatrix} 1 \\ 4 \end{pmatrix}.$$
 #
-# For each step say whether it points downhill at its start, `True` or `False`: the raw Newton step, the Newton step with a damping $\lambda$, and the gradient step, $-g$ times a
-# positive rate.
+# For each step say whether it points downhill at its start: the raw Newton step, the Newton step with a damping $\lambda$, and minus the gradient times
+# a positive rate.
 
 # %%
 descends = {
@@ -1003,8 +1006,8 @@ np.testing.assert_allclose(flatten(variables), minimum, rtol=0, atol=1e-5)
 # %% [markdown]
 # ## 11. Check it independently
 #
-# Nothing in the next function knows of tapes: the model's loss in NumPy. Differences of it give the gradient; differences of the gradient give all 102 × 102 second derivatives; and second differences of the loss give the curvature $v^\top H v$ along a
-# random direction without any gradient.
+# The next function is the model's loss in NumPy. Differences of it give the gradient; differences of the gradient all 102 × 102 second derivatives; and
+# second differences of the loss the curvature $v^\top H v$ along a random direction.
 
 
 # %%
@@ -1045,7 +1048,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # ## Recap
 #
 # - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. Where squared outputs are piecewise linear in the source, as for one kernel behind ReLU, its rank is at most the number of active outputs (section 1).
-# - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
+# - A Newton step is `solve(H, -g)`. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
 # - A raw step can climb. Damping cures the direction, a line search the length (section 3).
 # - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
 #
@@ -1053,10 +1056,9 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # |---|---|---|
 # | a kernel behind ReLU with more weights than active outputs: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
-# | the quadratic model is trusted too far | a step that overshoots and climbs | line search |
+# | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` | lost digits, three times the work | `solve` |
 # | two variables that do not interact | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
-# | eager `jacobian` in a loop | far slower than its arithmetic | put it into a `tf.function` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**

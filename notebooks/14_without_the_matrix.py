@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 20 to read, 9 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 19 to read, 9 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -89,7 +89,7 @@ print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
 #
 # **You will be able to**
 #
-# - multiply a vector by a Hessian in three ways, and choose the step where one of them is a difference (section 1),
+# - multiply a vector by a Hessian in three ways (section 1),
 # - solve a linear system from products, by conjugate gradients (section 2),
 # - build Newton–CG from products, price a product, and judge the method fairly against L-BFGS (section 3).
 
@@ -269,8 +269,9 @@ assert tf.norm(by_check_tapes - check_difference) > 0.1 * tf.norm(check_differen
 # %% [markdown]
 # ### Exercise: A product with a Hessian of several tensors (8 min)
 #
-# `f(*xs)` takes the tensors in the list `xs`, of any shapes, to a scalar. `vs` is a list of directions, one for each tensor and of its shape. Return the product of the whole Hessian with the
-# directions, as a list of tensors of those shapes again. Form no Hessian: two calls of `gradient` are enough. Where a part of the product is zero because nothing depends on that tensor, return zeros.
+# `f(*xs)` takes the tensors in the list `xs`, of any shapes, to a scalar. `vs` is a list of directions, one for each tensor and of its shape. Return
+# the product of the whole Hessian with the directions, as a list of tensors of those shapes. Two calls of `gradient` are enough. Where nothing depends
+# on a tensor, return zeros.
 
 
 # %%
@@ -872,8 +873,9 @@ assert top[0] < 0  # before training, the Hessian is indefinite
 # %% [markdown]
 # ### Exercise: The trace from products (8 min)
 #
-# The sum of all eigenvalues is the trace, the sum of the diagonal. Estimate it without the diagonal. `product(v)` returns $Hv$ for a vector of shape $(n,)$; `probes` has shape $(k, n)$, and its rows are random signs, $\pm 1$. Return the mean over the rows
-# of a number whose expectation is the trace: a scalar, of the probes' dtype.
+# The sum of all eigenvalues is the trace, the sum of the diagonal. Estimate it without the diagonal, with one product for each probe. `product(v)`
+# returns $Hv$ for a vector of shape $(n,)$; `probes` has shape $(k, n)$, and its rows are random signs, $\pm 1$. Return the mean over the rows of a
+# number whose expectation is the trace: a scalar, of the probes' dtype.
 
 
 # %%
@@ -952,8 +954,8 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # %% [markdown]
 # ## Recap
 #
-# - $Hv$ costs a few gradients, and no Hessian is formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length; how many digits are left depends on the function (section 1).
-# - Conjugate gradients solves $Hs = -g$ with one product in each round. It needs, but for rounding, at most as many rounds as there are different eigenvalues, and stops at negative curvature: the truncated Newton rule (section 2).
+# - $Hv$ costs a few gradients, and no Hessian is formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length (section 1).
+# - Conjugate gradients solves $Hs = -g$ with one product in each round, at most one, but for rounding, for each different eigenvalue. It stops at negative curvature (section 2).
 # - Newton–CG's steps plunge near a minimum. Whether it beats L-BFGS per gradient spent depends on the price of a product: linearise at $w$ (section 3).
 #
 # | Trap | What you see | What to do |

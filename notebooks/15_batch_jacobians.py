@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_batch_jacobians.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 23 to read, 2 more to go further, 31 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 2 more to go further, 31 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -77,15 +77,15 @@ plots.batch_patches(
 plt.show()
 
 # %% [markdown]
-# Two dense layers take 7 examples of 5 features to 7 outputs of 6 numbers. Six in every seven entries of the Jacobian are zero, and each zero
-# cost as much as an entry that is not.
+# Two dense layers take 7 examples of 5 features to 7 outputs of 6 numbers. Six in every seven entries of the Jacobian are zero, and each zero cost as
+# much as any other entry.
 #
 # **You will be able to**
 #
-# - name the four axes of a batch's full Jacobian, and get one Jacobian for each example in three ways (sections 1 and 2),
+# - get one Jacobian for each example, in three ways (sections 1 and 2),
 # - compute one gradient for each example with `tf.vectorized_map`, test it, and clip it (sections 3 and 4),
-# - say what `batch_jacobian` returns when examples are coupled, and find that out with one backward pass (sections 5 and 6),
-# - take second derivatives for each example, and avoid zeros that stand for a missing connection (section 7).
+# - find out with one backward pass whether examples are coupled (sections 5 and 6),
+# - take second derivatives for each example (section 7).
 
 # %% [markdown]
 # ## 1. The full Jacobian of a batch
@@ -346,11 +346,11 @@ assert not np.array_equal(*check_sums)  # a function that changes a variable
 # %% [markdown]
 # ### Exercise: Each example's gradient, in one pass (12 min)
 #
-# A layer's weights `w`, of shape (ins, outs), are shared by all examples. You want one gradient for each example, shape
-# (batch, ins, outs), and this time without `tf.vectorized_map`.
+# A layer's weights `w`, of shape (ins, outs), are shared by all examples. You want one gradient for each example, shape (batch, ins, outs), without
+# `tf.vectorized_map`.
 #
-# `losses(w)` returns one loss for each example, shape (batch,). It takes weights of shape (ins, outs), or of shape (batch, ins, outs): then
-# example `n` is computed with `w[n]`. Make one backward pass: no loop, and no `tape.jacobian`. The idea is that of section 2; where to apply it is yours to find.
+# `losses(w)` returns one loss for each example, shape (batch,). It takes weights of shape (ins, outs), or of shape (batch, ins, outs): then example `n`
+# is computed with `w[n]`. Make one backward pass: no loop, and no `tape.jacobian`.
 
 
 # %%
@@ -425,8 +425,8 @@ np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine
 #
 # ### Exercise: The batch is the last axis (6 min)
 #
-# Some code stores a batch with one example in each column: `x` has shape (ins, batch), and `function(x)` has shape (outs, batch). The examples are
-# independent. Return one Jacobian for each example in the usual order, shape (batch, outs, ins). `function` itself cannot be changed.
+# Some code stores one example in each column: `x` has shape (ins, batch), and `function(x)` has shape (outs, batch). The examples are independent.
+# Return one Jacobian for each example in the usual order, shape (batch, outs, ins). `function` itself cannot be changed.
 
 
 # %%
@@ -636,7 +636,8 @@ for network in (
 # If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability
 # zero. They cannot see a coupling that is off at this `x`, behind a ReLU for example, nor one that rounding hides beside larger derivatives.
 #
-# The test compares with the plain tape, so it finds a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing, and `batch_jacobian` fails the test.
+# The test compares with the plain tape, so it finds a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing,
+# and fails.
 #
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
 #
@@ -716,12 +717,12 @@ assert np.max(np.abs(hessians)) > 0.05
 np.testing.assert_allclose(hessians, tf.transpose(hessians, [0, 1, 3, 2]), atol=1e-5)
 
 # %% [markdown]
-# As a guard in your own code, call `jacobian` or `gradient` once: where nothing is connected, they return `None`.
+# As a guard, call `jacobian` or `gradient` once: where nothing is connected, they return `None`.
 #
 # ### Exercise: The Laplacian of each example (8 min)
 #
 # `function` takes `x` of shape (batch, ins) to one number for each example, shape (batch,). The examples are independent. Return each example's
-# Laplacian $\sum_i \partial^2 f / \partial x_i^2$: the sum of the unmixed second derivatives, shape (batch,), in at most one backward pass for the slopes and one for each input.
+# Laplacian $\sum_i \partial^2 f / \partial x_i^2$, shape (batch,), in at most one backward pass for the slopes and one for each input.
 
 
 # %%
@@ -860,8 +861,7 @@ assert tf.norm(tf.reduce_mean(check_alone, axis=0) - check_together) > 0.1 * tf.
 # %% [markdown]
 # ## 10. Check it independently
 #
-# The same network in NumPy and float64, and central differences: of the outputs with respect to the inputs, and of the seven losses with respect to the
-# shared kernel.
+# The same network in NumPy and float64, and central differences.
 
 # %% tags=["nbval-ignore-output"]
 x64, targets64, k1, b1, k2, b2 = (
@@ -910,9 +910,9 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # %% [markdown]
 # ## Recap
 #
-# - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal. `batch_jacobian` gets what is on the diagonals with one backward pass for each output (sections 1 and 2).
+# - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal. `batch_jacobian` gets the diagonals with one backward pass for each output (sections 1 and 2).
 # - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which some are wrong: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
-# - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis. One backward pass with random cotangents finds it; cotangents that are the same for all examples cannot (sections 5 and 6).
+# - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis. One backward pass with random cotangents finds it; cotangents of ones cannot (sections 5 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
 #
 # | Trap | What you see | What to do |
@@ -920,10 +920,9 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # | `tf.roll` with a negative axis, `tf.pad` with a constant, under `vectorized_map` or `batch_jacobian` | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
-# | batch normalisation as the last layer | zeros, but for rounding | the same |
 # | testing independence with ones | every network passes | random cotangents |
 # | the inner `batch_jacobian` is called outside the outer tape | zeros | call it inside |
-# | clipping the mean gradient against one bad example | a shorter step in the bad example's direction | clip each example's gradient |
+# | clipping the mean gradient against one bad example | a shorter step in its direction | clip each example's gradient |
 #
 # **Further reading**
 #

@@ -104,7 +104,7 @@ print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['
 #
 # **You will be able to**
 #
-# - predict the cost of a gradient and of a Hessian–vector product from that of the forward pass, and say when that fails (section 1),
+# - predict the cost of a gradient and of a Hessian–vector product (section 1),
 # - find a scaling exponent by counting (section 2),
 # - predict memory before you allocate it, and trade it for work (sections 3 and 4).
 
@@ -281,9 +281,9 @@ assert seconds["HVP"] < 10 * seconds["gradient"]
 # %% [markdown]
 # ### Exercise: What freezing layers saves (8 min)
 #
-# In fine-tuning, the first layers of a network are frozen: only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number
-# of multiplications of all matrix products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`,
-# and `batch` is the number of examples. The tape watches the trained weights alone, and TensorFlow leaves out what nobody asks for.
+# In fine-tuning only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number of multiplications of all matrix
+# products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`, and
+# `batch` is the number of examples. The tape watches the trained weights alone, and TensorFlow leaves out what nobody asks for.
 
 
 # %%
@@ -297,8 +297,8 @@ exercises.frozen.check(multiplications_of)
 # %% [markdown]
 # ## 2. Exponents: count, then time
 #
-# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. With $n$ weights a Hessian has $n^2$ entries, and takes $n$
-# products to fill. Here are both for networks of nine sizes.
+# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. A Hessian of $n$ weights has $n^2$ entries, and takes $n$ products to fill.
+# Here are both for networks of nine sizes.
 
 # %%
 data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
@@ -441,8 +441,8 @@ for part, by_tapes in zip(derivatives.hvp(loss, wrt=weights)(vector=vectors), he
 # %% [markdown]
 # ### Exercise: Bytes, before you allocate them (5 min)
 #
-# A network with a million weights maps a batch of 256 examples of 784 pixels to 10 scores for each; the loss is one number. How many bytes does each
-# of these results take in float32? An expression such as `4 * weight_count` will do.
+# A network with a million weights maps a batch of 256 examples of 784 pixels to 10 scores for each; the loss is one number. How many bytes does each of
+# these results take in float32?
 
 # %%
 weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
@@ -609,14 +609,49 @@ plt.show()
 # %% [markdown]
 # Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: so $M$ is about $\sqrt{2n}$, not $2\sqrt n$. A chain of 1024 layers needs 46 results instead of 64.
 #
-# Record one layer at a time, set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the one that is recorded for its backward step, the longest chain has
+# Set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the
+# one that is recorded for its backward step, the longest chain has
 #
 # $$\binom{s + r}{s}$$
 #
 # layers. This is the **binomial law** of Griewank and Walther, and their *revolve* is the schedule that reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
-#
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.checkpoints.reveal([kept, len(held_checkpointed)])
+exercises.unequal.reveal([max(held_unequal), len(held_unequal)])
+assert kept == 6
+assert len(held_checkpointed) == len(held_unequal) == 48
+assert max(held_checkpointed) == 6 + 24 // 6 == 10
+assert max(held_unequal) == 8
+for plain, again, unequal in zip(by_plain_tape, by_checkpoints, by_unequal_blocks, strict=True):
+    np.testing.assert_allclose(again, plain, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(unequal, plain, rtol=1e-6, atol=1e-9)
+    assert np.max(np.abs(plain)) > 1e-6
+for blocks in (2, 3, 4, 8, 12):
+    checkpointed([24 // blocks] * blocks)
+    assert max(held) == blocks + 24 // blocks
+assert [least[-1] for least, _, _ in schedules.values()] == [1024, 64, 46, 17, 11]
+
+
+@functools.cache
+def check_runs(layers, checkpoints):
+    """The least r for a chain: how often the layer that runs most often runs before it is recorded."""
+    if layers == 1 or checkpoints == 1:  # the start alone: the first layer runs once for each layer behind it
+        return layers - 1
+    cuts = range(1, layers)  # where the next checkpoint is set: what lies behind it is done first
+    return min(max(1 + check_runs(cut, checkpoints), check_runs(layers - cut, checkpoints - 1)) for cut in cuts)
+
+
+for checkpoints in range(1, 5):
+    for runs in range(1, 4):
+        longest = math.comb(checkpoints + runs, checkpoints)
+        assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
+
+# %% [markdown]
 # **A block has to compute the same again.** Dropout draws new numbers when it runs again, and the backward pass then belongs to another mask. Of 1000 numbers, how many are dropped
 # and have a gradient all the same?
+
 
 # %% tags=["nbval-ignore-output"]
 def dropped_with_a_gradient(dropout):
@@ -648,35 +683,6 @@ with tf.GradientTape() as check_tape:
     check_y = tf.recompute_grad(lambda h: check_norm(h, training=True))(check_batch)
 check_tape.gradient(check_y, check_batch)
 np.testing.assert_allclose(check_norm.moving_mean, 0.75 * tf.reduce_mean(check_batch, axis=0), rtol=1e-4)
-exercises.checkpoints.reveal([kept, len(held_checkpointed)])
-exercises.unequal.reveal([max(held_unequal), len(held_unequal)])
-assert kept == 6
-assert len(held_checkpointed) == len(held_unequal) == 48
-assert max(held_checkpointed) == 6 + 24 // 6 == 10
-assert max(held_unequal) == 8
-for plain, again, unequal in zip(by_plain_tape, by_checkpoints, by_unequal_blocks, strict=True):
-    np.testing.assert_allclose(again, plain, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(unequal, plain, rtol=1e-6, atol=1e-9)
-    assert np.max(np.abs(plain)) > 1e-6
-for blocks in (2, 3, 4, 8, 12):
-    checkpointed([24 // blocks] * blocks)
-    assert max(held) == blocks + 24 // blocks
-assert [least[-1] for least, _, _ in schedules.values()] == [1024, 64, 46, 17, 11]
-
-
-@functools.cache
-def check_runs(layers, checkpoints):
-    """The least r for a chain: how often the layer that runs most often runs before it is recorded."""
-    if layers == 1 or checkpoints == 1:  # the start alone: the first layer runs once for each layer behind it
-        return layers - 1
-    cuts = range(1, layers)  # where the next checkpoint is set: what lies behind it is done first
-    return min(max(1 + check_runs(cut, checkpoints), check_runs(layers - cut, checkpoints - 1)) for cut in cuts)
-
-
-for checkpoints in range(1, 5):
-    for runs in range(1, 4):
-        longest = math.comb(checkpoints + runs, checkpoints)
-        assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
 
 # %% [markdown]
 # ## 5. Going further: eager, graph, XLA
@@ -804,8 +810,7 @@ assert modes.break_even(16, layers=1) == 16
 # %% [markdown]
 # ## 7. Check it independently
 #
-# In float64 and NumPy, central differences of the gradient's closed form along one direction give the
-# Hessian–vector product of section 1's network, for its last layer.
+# In float64 and NumPy, central differences of the gradient's closed form give the Hessian–vector product of section 1, for the last layer.
 
 # %% tags=["nbval-ignore-output"]
 weights64, vectors64 = ([np.asarray(part, np.float64) for part in parts] for parts in (weights, vectors))
@@ -834,15 +839,14 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - A gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients, whatever the number of weights. The principle holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
-# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show no clean exponent (section 2).
+# - A gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
+# - A Hessian's work grows with the square of the number of weights, a product's with the number; times show no clean exponent (section 2).
 # - Memory follows from shapes. The record grows with every layer; for one more forward pass, checkpoints bring it down to $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | timing the first call | tracing, many times a later call | call once, then time |
-# | timing one call | the machine's other work | medians of calls that take turns |
-# | an exponent read off four timings | another one on the next run | count; time only to compare |
+# | an exponent read off a few timings | another one on the next run | count |
 # | slices of a long vector in a loop | a gradient far slower than the function | slice once, or `tf.gather` |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
