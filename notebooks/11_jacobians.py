@@ -1019,8 +1019,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # ## Recap
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
-# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient (sections 2 and 3).
-# - Sources may come in a container; the target is one tensor (section 4).
+# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient. Sources may come in a container; the target is one tensor (sections 2 to 4).
 # - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the elements are target size × source size (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 #

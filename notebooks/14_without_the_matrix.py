@@ -55,6 +55,34 @@ import tensorflow as tf
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 runtime.start(seed)
+# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
+tf.config.optimizer.set_experimental_options({"remapping": False})
+
+
+# The rivals of sections 3 and 4.
+def gradient_descent(w, problem, rate, budget):
+    rows = []
+    for work in range(1, budget + 1):
+        value, g = problem[1](w)
+        rows.append((work, float(value)))
+        w -= rate * g
+    return np.array(rows)
+
+
+def lbfgs(w, problem, budget):
+    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
+    rows = []
+
+    def evaluate(flat):
+        value, g = problem[1](tf.constant(flat))
+        rows.append((len(rows) + 1, float(value)))
+        return float(value), g.numpy()
+
+    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
+    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
+        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
+    return np.array(rows[:budget]), tf.constant(found.x)
+
 
 # %%
 images = data.load("digits")
@@ -416,42 +444,13 @@ def newton_cg(w, problem, linearise, prices, budget):
 
 # %% [markdown]
 # A fair race needs a strong rival. **L-BFGS**, here SciPy's, estimates the curvature from the gradients that it computes anyway. Gradient descent gets
-# the best rate out of three.
+# the best rate out of three. Both stand in the set-up.
 #
 # The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at
 # `weight_decay` or above: there is one minimum, and it can be found to all digits.
 
 
 # %%
-def gradient_descent(w, problem, rate, budget):
-    rows = []
-    for work in range(1, budget + 1):
-        value, g = problem[1](w)
-        rows.append((work, float(value)))
-        w -= rate * g
-    return np.array(rows)
-
-
-def lbfgs(w, problem, budget):
-    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
-    rows = []
-
-    def evaluate(flat):
-        value, g = problem[1](tf.constant(flat))
-        rows.append((len(rows) + 1, float(value)))
-        return float(value), g.numpy()
-
-    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
-    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
-        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
-    return np.array(rows[:budget]), tf.constant(found.x)
-
-
-# %%
-# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
-tf.config.optimizer.set_experimental_options({"remapping": False})
-
-
 def compiled(loss):
     """What the methods need, compiled: (loss, loss with gradient), and the Hessian's product."""
 
