@@ -54,10 +54,6 @@ import scipy.optimize  # comes with scikit-learn
 import tensorflow as tf
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
-runtime.start(seed)
-# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
-tf.config.optimizer.set_experimental_options({"remapping": False})
-
 
 # The rivals of sections 3 and 4.
 def gradient_descent(w, problem, rate, budget):
@@ -83,6 +79,10 @@ def lbfgs(w, problem, budget):
         found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
     return np.array(rows[:budget]), tf.constant(found.x)
 
+
+# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
+tf.config.optimizer.set_experimental_options({"remapping": False})
+runtime.start(seed)
 
 # %%
 images = data.load("digits")
