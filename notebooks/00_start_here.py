@@ -18,7 +18,7 @@
 # # Start here
 #
 # You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative, exact to rounding,
-# with no formula from you. Where it cannot, it answers `None`, or worse: later notebooks are about that. **What is in this collection, and how does a notebook work?**
+# with no formula from you. Where it cannot, it answers `None`, or worse. **What is in this collection, and how does a notebook work?**
 #
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
@@ -279,7 +279,7 @@ plt.show()
 #
 # - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
 # - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **For most people that is enough: stop there**, and come back with a question.
-# - **You take a course:** all of them in order, one at a sitting. A badge says how long each takes to read, and to work through. For 00 to 09 and first aid that is some 16 hours.
+# - **You take a course:** all of them in order, one at a sitting. 00 to 09 and first aid take some 16 hours.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
@@ -385,8 +385,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters. When in
-# doubt, restart the kernel and run all cells.
+# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

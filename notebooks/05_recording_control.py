@@ -655,12 +655,12 @@ for _ in range(40):
 assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# A network that forgets quickly gets by with a short window; one with a long memory needs a long one.
+# For an accurate gradient, a network that forgets quickly gets by with a short window; one with a long memory needs a long one.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #
-# A recurrent step, $h \leftarrow \tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
-# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. Keep the one tape.
+# A recurrent step, `step(w, h)`, here $\tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
+# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. At the last step no state from before that constant may be in memory.
 
 
 # %%
@@ -763,8 +763,7 @@ for moment, remains in (("after del y", with_tape), ("after del tape", without_t
 
 # %% [markdown]
 # The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
-# its answer. [16](16_what_derivatives_cost.ipynb)
-# measures the record of large models, and trades memory for time.
+# its answer.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

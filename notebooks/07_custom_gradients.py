@@ -134,7 +134,7 @@ plt.show()
 # The logarithm passes on $1/s = 1/\infty = 0$. The exponential multiplies it by its own derivative, which is $e = \infty$. And
 # $0 \cdot \infty$ is NaN.
 #
-# The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: $e^{100}$ is about $2.7 \cdot 10^{43}$, and float32 ends at $3.4 \cdot 10^{38}$.
+# The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: float32 ends at $3.4 \cdot 10^{38}$.
 #
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
@@ -843,7 +843,7 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 # ## 8. Check it independently
 #
 # A custom gradient is a claim that nobody checks: TensorFlow believes whatever you return. So check it. Central differences in float64, of functions written
-# in NumPy, know nothing of tapes. NumPy's `logaddexp` is a stable $\log(1 + e^x)$; Kepler's equation is iterated until it has converged.
+# in NumPy, know nothing of tapes.
 #
 # The last line disagrees, as it should: the straight-through gradient is not a derivative.
 
@@ -889,7 +889,6 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
-# | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
 # | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 6) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |

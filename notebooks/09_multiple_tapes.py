@@ -621,7 +621,7 @@ np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
 #
 # `h = first(x)` and `y = second(h)`, with `x` of shape (batch, inputs), `h` of shape (batch, units) and `y` a scalar. Between the two stretches stands a function
 # `change`: it takes the gradient of `y` with respect to `h` and returns another tensor of that shape, which is to be used in its place. Return the gradient with respect to `x` that
-# follows. Two tapes, one for each stretch, do it without `tf.custom_gradient`.
+# follows. Use two tapes, one for each stretch, and no `tf.custom_gradient`.
 
 
 # %%
