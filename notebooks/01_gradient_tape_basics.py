@@ -808,7 +808,7 @@ plt.show()
 # Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and no loop.
 #
 # Where their number changes, the value drops by 100. There the function has no derivative, and the tape returns
-# that of the run. A tape differentiates **what ran**, at this input.
+# the derivative of the run. A tape differentiates **what ran**, at this input.
 #
 # ### Exercise: None, zero or a number (4 min)
 #

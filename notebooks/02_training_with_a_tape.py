@@ -236,6 +236,9 @@ for step in range(1, 101):
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert loss < 0.1
+check_layer = tf.keras.layers.Dense(256, kernel_regularizer=tf.keras.regularizers.L2(0.01))
+check_layer.build((None, 512))
+assert sum(check_layer.losses) > np.log(classes)  # a penalty that is larger than the first loss
 
 # %% [markdown]
 # ## 2. What the printed numbers mean
@@ -487,7 +490,7 @@ assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
 # One entry for each *shape*, not for each call. Python code such as `append`, `print` or a counter runs while tracing, and at no other
-# time. What you need from every step, return.
+# time. Return what you need from every step.
 #
 # A graph is made for everything that TensorFlow knows of the arguments beforehand. The shape is one such thing. Three more:
 
@@ -528,9 +531,14 @@ assert (of_number.experimental_get_tracing_count(), of_tensor.experimental_get_t
 of_tensor(tf.constant(0.4))
 assert of_tensor.experimental_get_tracing_count() == 2  # known
 assert of_structure.experimental_get_tracing_count() == 4
+check_sum = tf.function(lambda v, w: v + w)
+check_v, check_w = tf.Variable(1.0), tf.Variable(2.0)
+for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_v), (rate, rate)):
+    check_sum(*check_arguments)
+assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Every new **Python value** is part of what the graph was made for: a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own, and so does another **structure**.
+# Every new **Python value** is part of what the graph was made for: a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own, and so does another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
 # TensorFlow's guide has [all the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
 # Compiling is for speed; section 6 shows what else it changes. `python_function` is the step without its compilation. Both take ten steps from the same start.

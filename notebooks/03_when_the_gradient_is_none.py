@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 24 to read, 4 more to go further, 30 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 24 to read, 3 more to go further, 30 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -131,7 +131,7 @@ print("with tf.exp:        ", repaired)
 
 # %% [markdown]
 # Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and
-# not for that of `times 4`. The step between them is the culprit. With
+# not for the result of `times 4`. The step between them is the culprit. With
 # `tf.exp` in its place the path is whole. A path that is broken twice shows the break nearest the target first.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]

@@ -368,7 +368,7 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. What is watched because you said so is not: a tensor, a
+# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. A source that you named yourself is not: a tensor, a
 # variable that is not trainable, and every variable of a tape with `watch_accessed_variables=False`. The cure is to say so again.
 
 # %%

@@ -139,7 +139,7 @@ assert tf.norm(d_kernel) > 0.0  # by the regulariser's own path
 assert others == [None, None, None]
 
 # %% [markdown]
-# $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. What lies before the cut does not,
+# $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. Nothing before the cut does,
 # unless another path leads to it.
 #
 # To freeze the *variables* of a layer, leave them out of the sources. A cut behind the layer is not enough: a regulariser in `model.losses` is a path of its own.
@@ -178,7 +178,7 @@ why = explain(tape, cut, y)
 assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(square)")
 
 # %% [markdown]
-# Two paths lead from `z` back to $y$. One is cut, and the gradient is that of the open one, $5y$.
+# Two paths lead from `z` back to $y$. One is cut, and the gradient comes from the open one, $5y$.
 # In the picture a solid border means *recorded*. The square *was* recorded: the cut comes after it, on
 # the dashed arrow.
 #
@@ -341,8 +341,8 @@ assert (large + tf.stop_gradient(tf.sign(large) - large)).numpy() == 0.0
 assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1.0)
 
 # %% [markdown]
-# On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient is
-# that of another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
+# On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient
+# belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
 # Where the new value is far smaller than $x$, the cancelling $x$ take it with them: with `tf.sign`, the value at $10^8$ is 0 in float32. Write
 # `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))` there: the bracket is exactly 0.
@@ -407,7 +407,7 @@ assert tape.gradient(loss, latent) is None
 # ### Exercise: A hard choice with a soft gradient (10 min)
 #
 # `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. That choice is flat: a small change of the scores does not change it. So
-# let the gradient be that of the softmax of each row: for any upstream gradient, `tape.gradient` must return what it returns for
+# borrow the gradient of the softmax of each row: for any upstream gradient, `tape.gradient` must return what it returns for
 # `tf.nn.softmax(scores, axis=1)`.
 
 
@@ -496,7 +496,7 @@ assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
 #
-# Every value is still computed. What may be saved is the work of the backward pass, and the memory that
+# Every value is still computed. A cut may save the work of the backward pass, and the memory that
 # the tape keeps for it.
 #
 # The branch below is a chain of operations that count the calls of their backward function. Take its `tf.custom_gradient` on trust, until [07](07_custom_gradients.ipynb) explains it. A weak reference tells

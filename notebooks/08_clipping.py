@@ -404,7 +404,7 @@ np.testing.assert_allclose(check_angles, np.degrees(np.arccos(check_cosines)))
 # %% [markdown]
 # The angle stops growing once both gradients are cut: from there on they shrink together.
 #
-# The global norm keeps the direction of *one step*. Does it keep that of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
+# The global norm keeps the direction of *one step*. Does it keep the direction of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
 #
 # **Predict.** From $w = 0$, one step on each batch at rate 0.1 ends at $-0.1$ without clipping. Where does it end with the limit 1?
 

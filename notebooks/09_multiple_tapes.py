@@ -190,7 +190,7 @@ plt.show()
 # ### Exercise: Two players, two losses (6 min)
 #
 # `game(x, y)` returns two scalar losses that share most of their computation. The player who moves `x`, a vector, wants to lower the first; the player who moves `y`, a
-# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and that of the second with respect to `y`. Call `game` once.
+# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and the gradient of the second with respect to `y`. Call `game` once.
 
 
 # %%
@@ -460,7 +460,7 @@ plt.show()
 # %% [markdown]
 # The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`.
 #
-# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. What matters is how much of the computation comes **after** them.
+# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. It matters how much of the computation comes **after** them.
 #
 # The other half of the cost is the backward pass. To count it, put a probe behind each layer: an identity whose backward
 # function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
@@ -573,7 +573,7 @@ exercises.record_head.check(record_head)
 # %% [markdown]
 # ### Exercise: What two tapes cost (4 min)
 #
-# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B that of layer 12. Both record one run, with automatic watching
+# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B the weight of layer 12. Both record one run, with automatic watching
 # off. Through how many layers does A go back when it is asked for the gradient of layer 8's weight? And how many activations are alive before that, with both tapes, and
 # with B alone? (Python itself holds on to none of them.)
 
@@ -589,7 +589,7 @@ exercises.bill.check(answer)
 # %% [markdown]
 # ## 5. Two stretches, one chain
 #
-# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. What `tape_2` returns for `h` is the **upstream
+# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. `tape_2` returns for `h` the **upstream
 # gradient** that `tape_1` needs, and `output_gradients` is where it goes in.
 
 # %%

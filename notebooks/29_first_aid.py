@@ -385,7 +385,7 @@ except RuntimeError as error:
 # %% [markdown]
 # ### Exercise: Case 7, the second question (4 min)
 #
-# Return the gradient of `fit` with respect to `b`, and that of `size` with respect to `a`.
+# Return the gradient of `fit` with respect to `b`, and the gradient of `size` with respect to `a`.
 
 # %%
 cause = ...  # "how the tape is made", "the two losses" or "the watching"
