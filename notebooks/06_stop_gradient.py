@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb)
 #
-# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 18 to read, 8 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 18 to read, 7 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters

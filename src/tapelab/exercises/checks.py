@@ -131,19 +131,7 @@ def _call(answer: Callable[..., Any], *arguments: Any) -> Any:
 
 def without_a_tape(answer: Callable[..., Any], *arguments: Any) -> Any:
     """Observe what a function returns, and raise `Unmet` if it has TensorFlow differentiate to find it."""
-    makers = (tf.GradientTape.__init__, tf.autodiff.ForwardAccumulator.__init__, tf.gradients)
-    told = Unmet("tape", "A tape was opened to find it. Write the backward pass yourself: without a tape.")
-    return _without(makers, told, answer, *arguments)
-
-
-def without_a_custom_gradient(answer: Callable[..., Any], *arguments: Any) -> Any:
-    """Observe what a function returns, and raise `Unmet` if it makes a custom gradient to find it."""
-    told = Unmet("custom_gradient", "Right, by a custom gradient. Do it with two tapes, one for each stretch.")
-    return _without((tf.custom_gradient,), told, answer, *arguments)
-
-
-def _without(forbidden: Sequence[Callable[..., Any]], told: Unmet, answer: Callable[..., Any], *arguments: Any) -> Any:
-    makers = {function.__code__ for function in forbidden}
+    makers = {k.__init__.__code__ for k in (tf.GradientTape, tf.autodiff.ForwardAccumulator)} | {tf.gradients.__code__}
     opened = []
 
     def watch(frame: types.FrameType, event: str, _: object) -> None:
@@ -157,7 +145,7 @@ def _without(forbidden: Sequence[Callable[..., Any]], told: Unmet, answer: Calla
     finally:
         sys.setprofile(before)
     if opened:
-        raise told
+        raise Unmet("tape", "A tape was opened to find it. Write the backward pass yourself: without a tape.")
     return found
 
 
