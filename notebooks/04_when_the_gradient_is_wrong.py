@@ -826,7 +826,6 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # |---|---|---|
 # | `tf.where(x > 0, tf.math.log(x), 0.)` | a good loss, NaN in the gradient | the double where |
 # | `tf.norm` of a zero vector | NaN | ε inside the root, or choose before it |
-# | ε after the root | still NaN | ε inside |
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
 # | a mean minus a mean, a softmax summed over its classes | gradient 0 for every input | another loss: this one is constant |

@@ -664,11 +664,11 @@ assert abs(decay.numpy() - 1.0) < 0.01
 
 
 # %%
-def truncated_gradient(w, h, steps, keep):
+def truncated_gradient(step, w, h, steps, keep):
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            h = tf.tanh(w * h)  # something is missing before this line
+        for number in range(steps):
+            h = step(w, h)  # something is missing before this line
     return ...  # the gradient of h with respect to w, through the last `keep` steps
 
 
@@ -735,7 +735,9 @@ def both_inside():
 
 
 assert both_inside().numpy() == 1.0
-for check_tape, check_error in ((unopened, RuntimeError), (tape, ValueError)):  # never opened; closed
+with tf.GradientTape() as closed:
+    cube = w**3
+for check_tape, check_error in ((unopened, RuntimeError), (closed, ValueError)):
     with np.testing.assert_raises_regex(check_error, "not recording"), check_tape.stop_recording():
         pass
 
@@ -840,9 +842,8 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a quantity that the loss needs is computed inside the block | a wrong gradient, without a warning | keep only what you never differentiate inside |
-# | all paths run through the block | `None` | move the computation out of the block |
 # | a watched tensor is used after `reset` | `None` | `watch` it again |
-# | `stop_recording` on a tape that is not open | `RuntimeError`; `ValueError` if it was open before | call it inside the tape's `with` block |
+# | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it inside the tape's `with` block |
 # | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
 # | a persistent tape computes gradients while it records | a warning, and more memory at every call | `with tape.stop_recording():` around `gradient` |
 # | a weight acts only before the window that needs it | its gradient is 0, or `None` | a longer window |

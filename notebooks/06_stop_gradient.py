@@ -848,7 +848,6 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
 # | the path of a target that is being learnt, left open | a lower loss, and a wrong target | `tf.stop_gradient(target)` |
 # | a cut at the end of a large branch | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
-# | a straight-through gradient checked by finite differences | 0 against 1 | nothing: it is meant to differ |
 #
 # **Further reading**
 #

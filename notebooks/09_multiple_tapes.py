@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 25 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 25 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -324,7 +324,7 @@ ax.set_yticks(range(len(tapes)), labels=list(tapes))
 plt.show()
 
 # %% [markdown]
-# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`. Where two tapes know the same gradient, they agree.
+# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`.
 #
 # Every tape can tell which variables it has watched:
 
@@ -679,7 +679,7 @@ for found in gradients.values():
 # - Tapes that are open together record independently. Each knows the paths that begin at its own sources; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
-# - A tape keeps what the operations after its sources need for their derivatives; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass goes from the target through all that was recorded on the way there, whichever gradient you ask for (section 4).
+# - A tape keeps what the operations after its sources need; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass visits all that was recorded on the way to the target (section 4).
 # - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
 #
 # | Trap | What you see | What to do |
