@@ -284,6 +284,7 @@ plt.show()
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
+# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) says each derivative in all three. To look something up: the tape on [one page](../site/cheat_sheet.md), and [all traps](../site/traps.md).
 # - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
@@ -307,7 +308,7 @@ plt.show()
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 25 + 27 |
 # | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 20 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 26 + 23 |
-# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 19 + 25 |
+# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 18 + 25 |
 #
 # </details>
 #

@@ -840,7 +840,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation and holds for every tape and for forward mode (section 3).
 # - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
 # - A target that is itself being learnt is held still: with its path open, it comes to meet its follower, and descent finds a lower loss and wrong values (section 5).
-# - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants (section 6).
+# - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants. A random next state makes an open target path harmful (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
