@@ -240,7 +240,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 # With the clip's own gradient every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
 #
 # Rounding is the other classic. For this pattern there is a ready-made wrapper, on the last line:
-# `tf.grad_pass_through(f)` computes `f` and passes the gradient on unchanged.
+# `tf.grad_pass_through(f)` computes an `f` that keeps the shape, and passes the gradient on unchanged.
 #
 # Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
 
@@ -275,6 +275,7 @@ assert abs(freed[-1] - 0.3) < 0.05
 assert slope(tf.round, [0.2, 1.3, 2.7]) is None
 assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist() == [0.0, 2.0, 6.0]
 assert (slope(straight_round, line).numpy() == 1.0).all()
+assert slope(tf.grad_pass_through(tf.reduce_sum), [1.0, 2.0]).shape == ()  # unchanged, where the source has two entries
 
 # %% [markdown]
 # ## 3. Differentiate a solution, not the search for it
