@@ -25,11 +25,11 @@ ranges = load(ROOT / "ci" / "ranges.py")
 WITHOUT = {
     "21": "lower_rate",
     "22": "weight_decay",
+    "23": "rounds",
     "24": "hidden count few lm_steps adam_steps bfgs_steps sensors draws",
     "25": "steps chaos_steps",
     "26": "shops",
     "27": "steps walkers",
-    "30": "rounds",
 }
 
 
