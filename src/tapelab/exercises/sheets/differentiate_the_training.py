@@ -147,99 +147,6 @@ def _(f, w, rates):
     return outer.gradient(last, rates)
 
 
-def _by_jacobian(f, w, rate, steps):
-    """The whole run on a tape, and as many backward passes as the point has entries."""
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(rate)
-        point = _points(f, w, tf.fill([steps], rate))[-1]
-        parts = tf.unstack(point)
-    return tf.stack([tape.gradient(part, rate) for part in parts])
-
-
-def _long_runs(random, dtype):
-    trials = []
-    for f, size, rate, steps in ((bowl, 2, 0.1, 3), (bowl, 3, 0.06, 10), (valley, 4, 0.08, 5)):
-        w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
-        trials.append((f, w, tf.constant(rate, dtype), steps))
-    return trials
-
-
-sensitivity = Exercise(
-    title="How a whole run answers to its rate",
-    minutes=15,
-    beyond=True,
-    hints=(
-        r"Differentiate the step $w_{t+1} = w_t - \eta\, g(w_t)$ itself with respect to $\eta$. Which two things on "
-        r"its right-hand side depend on $\eta$, besides $\eta$?",
-        r"With $s_t = \mathrm dw_t/\mathrm d\eta$: $s_{t+1} = s_t - g(w_t) - \eta\, H(w_t)\, s_t$, and $s_0 = 0$. It "
-        r"is forward mode, written out.",
-        "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [14 Without the "
-        "matrix](14_without_the_matrix.ipynb): `outer.gradient(g, w, output_gradients=s)`.",
-    ),
-    checker=Function(reference=_by_jacobian, inputs=_long_runs),
-)
-
-
-@sensitivity.starter("point_by_rate")
-def _(f, w, rate, steps):
-    return ...  # the derivative of the last point with respect to the rate, shape (n,)
-
-
-@sensitivity.right
-def _(f, w, rate, steps):
-    r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$. One
-    number as the source and a whole point to be differentiated: forward mode is the way to go. It keeps one
-    vector, however many steps there are; a tape around the loop would keep them all."""
-    s = tf.zeros_like(w)
-    for _ in range(steps):
-        with tf.GradientTape() as outer:
-            outer.watch(w)
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            g = inner.gradient(value, w)
-        Hs = outer.gradient(g, w, output_gradients=s)
-        s = s - g - rate * Hs
-        w = w - rate * g
-    return s
-
-
-@sensitivity.mistake("frozen")
-def _(f, w, rate, steps):
-    """This is minus the sum of the gradients, as if each of them stayed what it is when the rate changes. But the point
-    at which it is taken moves."""
-    return -sum(gradient_at(f, point) for point in _points(f, w, tf.fill([steps], rate))[:-1])
-
-
-@sensitivity.mistake("no_rate")
-def _(f, w, rate, steps):
-    r"""The term with the Hessian lacks a factor. The step subtracts $\eta\, g(w)$: differentiate the whole product."""
-    s = tf.zeros_like(w)
-    for _ in range(steps):
-        g = gradient_at(f, w)
-        s = s - g - product_at(f, w, s)
-        w = w - rate * g
-    return s
-
-
-@sensitivity.mistake("value")
-def _(f, w, rate, steps):
-    """This is the derivative of the last *value*, a scalar. The derivative of the last *point* is asked for."""
-    with tf.GradientTape() as outer:
-        outer.watch(rate)
-        last = f(_points(f, w, tf.fill([steps], rate))[-1])
-    return outer.gradient(last, rate)
-
-
-@sensitivity.mistake("summed")
-def _(f, w, rate, steps):
-    """This is the derivative of the *sum* of the last point's entries: a tape adds up a target of several entries."""
-    with tf.GradientTape() as outer:
-        outer.watch(rate)
-        last = _points(f, w, tf.fill([steps], rate))[-1]
-    return outer.gradient(last, rate)
-
-
 def _through_the_step(fit, judge, w, rate):
     with tf.GradientTape() as outer:
         outer.watch(w)
@@ -265,7 +172,7 @@ meta = Exercise(
     title="MAML's gradient from a Hessian product",
     minutes=8,
     hints=(
-        r"Section 3 has the formula: $(I - \alpha H)\,\nabla L_B(w')$. Of which function is $H$, and at which point?",
+        r"Section 2 has the formula: $(I - \alpha H)\,\nabla L_B(w')$. Of which function is $H$, and at which point?",
         r"First $w'$, from the gradient of `fit` at $w$. Then $v = \nabla L_B(w')$, the gradient of `judge` there. "
         r"Last $Hv$, with the Hessian of `fit` at $w$.",
         "`outer.gradient(g, w, output_gradients=v)` is $Hv$, where `g` is the gradient of `fit` at `w`, computed while "
@@ -402,3 +309,96 @@ def _(fit, judge, w, rate):
     """There is a factor of the rate too many: it belongs to the derivative with respect to the rate's *logarithm*."""
     g = gradient_at(fit, w)
     return -rate * tf.reduce_sum(g * gradient_at(judge, w - rate * g))
+
+
+def _by_jacobian(f, w, rate, steps):
+    """The whole run on a tape, and as many backward passes as the point has entries."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(rate)
+        point = _points(f, w, tf.fill([steps], rate))[-1]
+        parts = tf.unstack(point)
+    return tf.stack([tape.gradient(part, rate) for part in parts])
+
+
+def _long_runs(random, dtype):
+    trials = []
+    for f, size, rate, steps in ((bowl, 2, 0.1, 3), (bowl, 3, 0.06, 10), (valley, 4, 0.08, 5)):
+        w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
+        trials.append((f, w, tf.constant(rate, dtype), steps))
+    return trials
+
+
+sensitivity = Exercise(
+    title="How a whole run answers to its rate",
+    minutes=15,
+    beyond=True,
+    hints=(
+        r"Differentiate the step $w_{t+1} = w_t - \eta\, g(w_t)$ itself with respect to $\eta$. Which two things on "
+        r"its right-hand side depend on $\eta$, besides $\eta$?",
+        r"With $s_t = \mathrm dw_t/\mathrm d\eta$: $s_{t+1} = s_t - g(w_t) - \eta\, H(w_t)\, s_t$, and $s_0 = 0$. It "
+        r"is forward mode, written out.",
+        "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [14 Without the "
+        "matrix](14_without_the_matrix.ipynb): `outer.gradient(g, w, output_gradients=s)`.",
+    ),
+    checker=Function(reference=_by_jacobian, inputs=_long_runs),
+)
+
+
+@sensitivity.starter("point_by_rate")
+def _(f, w, rate, steps):
+    return ...  # the derivative of the last point with respect to the rate, shape (n,)
+
+
+@sensitivity.right
+def _(f, w, rate, steps):
+    r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$. One
+    number as the source and a whole point to be differentiated: forward mode is the way to go. It keeps one
+    vector, however many steps there are; a tape around the loop would keep them all."""
+    s = tf.zeros_like(w)
+    for _ in range(steps):
+        with tf.GradientTape() as outer:
+            outer.watch(w)
+            with tf.GradientTape() as inner:
+                inner.watch(w)
+                value = f(w)
+            g = inner.gradient(value, w)
+        Hs = outer.gradient(g, w, output_gradients=s)
+        s = s - g - rate * Hs
+        w = w - rate * g
+    return s
+
+
+@sensitivity.mistake("frozen")
+def _(f, w, rate, steps):
+    """This is minus the sum of the gradients, as if each of them stayed what it is when the rate changes. But the point
+    at which it is taken moves."""
+    return -sum(gradient_at(f, point) for point in _points(f, w, tf.fill([steps], rate))[:-1])
+
+
+@sensitivity.mistake("no_rate")
+def _(f, w, rate, steps):
+    r"""The term with the Hessian lacks a factor. The step subtracts $\eta\, g(w)$: differentiate the whole product."""
+    s = tf.zeros_like(w)
+    for _ in range(steps):
+        g = gradient_at(f, w)
+        s = s - g - product_at(f, w, s)
+        w = w - rate * g
+    return s
+
+
+@sensitivity.mistake("value")
+def _(f, w, rate, steps):
+    """This is the derivative of the last *value*, a scalar. The derivative of the last *point* is asked for."""
+    with tf.GradientTape() as outer:
+        outer.watch(rate)
+        last = f(_points(f, w, tf.fill([steps], rate))[-1])
+    return outer.gradient(last, rate)
+
+
+@sensitivity.mistake("summed")
+def _(f, w, rate, steps):
+    """This is the derivative of the *sum* of the last point's entries: a tape adds up a target of several entries."""
+    with tf.GradientTape() as outer:
+        outer.watch(rate)
+        last = _points(f, w, tf.fill([steps], rate))[-1]
+    return outer.gradient(last, rate)
