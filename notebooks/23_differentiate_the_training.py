@@ -115,7 +115,8 @@ plt.show()
 #
 # - record a training loop on a tape, and differentiate its result with respect to every rate (section 1),
 # - say what the learnt rates are, and what becomes of the limit $2/\lambda_{\max}$ (section 1),
-# - learn a start from which one gradient step fits a new task, and hold it against rivals at their best (sections 2 and 3),
+# - learn a start from which one gradient step fits a new task (section 2),
+# - hold it against rivals at their best, and at equal cost (section 3),
 # - say what a derivative that looks one step ahead does not see (section 4, which goes further).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -360,10 +361,8 @@ print(f"mean squared error of the answer 0, over {len(new[0])} sines: {tf.reduce
 # %% [markdown]
 # What you might try first: train one network **jointly**, on 40,000 sines and all of their points. Then take one step on ten points of a new sine, and measure on its ten others.
 
+
 # %%
-# @title Set up: Adam around any loss of a start, and what steps from it leave
-
-
 def adam_step(w, g, m, v, k, rate):
     """Step number k, from 0, of Adam, written out for XLA: returns the new w, m and v."""
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
@@ -442,8 +441,8 @@ assert joint_alpha not in (alphas[0], alphas[-1])  # the best rate lies between 
 assert 3.5 < float(tf.reduce_mean(new[1] ** 2)) < 4.8
 kernel_1, bias_1, kernel_2, bias_2, kernel_3, bias_3 = np.split(starts["jointly"].numpy(), np.cumsum(SIZES)[:-1])
 h = np.tanh(np.tanh(np.outer([-2.0, 0.5], kernel_1) + bias_1) @ kernel_2.reshape(40, 40) + bias_2)
-by_numpy = h @ kernel_3 + bias_3
-np.testing.assert_allclose(network(starts["jointly"][None], tf.constant([[-2.0, 0.5]]))[0], by_numpy, atol=1e-4)
+in_numpy = h @ kernel_3 + bias_3
+np.testing.assert_allclose(network(starts["jointly"][None], tf.constant([[-2.0, 0.5]]))[0], in_numpy, atol=1e-4)
 
 
 # %%
@@ -639,7 +638,6 @@ def towards_the_end(w, x, y):
 
 
 # %%
-# @title Set up: a linear solve, Adam's 300 steps, and all rivals
 def after_solve(start, tasks, penalty):
     """The mean error on the others, after ridge regression on ten points for a change of the last layer."""
     x, y = (np.array(part, float) for part in tasks)

@@ -675,6 +675,15 @@ def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
             assert hasattr(getattr(sheets, now), called)
 
 
+@pytest.mark.parametrize("sheet", sorted(sheets._JOINED))
+def test_a_copy_that_imports_a_sheet_that_is_no_more_is_told_which_has_its_exercises(sheet):
+    former = {now.partition(".")[0] for name, now in progress.FORMERLY.items() if name.startswith(f"{sheet}.")}
+    with pytest.raises(ImportError, match=f"`{sheet}` are in .* now") as raised:
+        getattr(sheets, sheet)
+    named = {name for name in sheets.ORDER if f"`{name}`" in str(raised.value)}
+    assert named == former
+
+
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):
     learner.parent.write_text("a file where the folder should be")
     with pytest.warns(UserWarning, match="could not be"):
