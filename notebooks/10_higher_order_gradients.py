@@ -254,7 +254,7 @@ np.testing.assert_allclose(nested, [6.0, 12.0, 4.0], rtol=1e-6)
 
 # %% [markdown]
 # Three. The outer call differentiated the sum of the gradient's elements, so the result has the shape of `x`. To keep the elements apart, ask for the
-# **Jacobian** of the gradient, which [11](11_jacobians.ipynb) explains. This matrix of all second derivatives is the **Hessian** of $f$.
+# **Jacobian** of the gradient: `outer.jacobian(gradient, x)`, which [11](11_jacobians.ipynb) explains. This matrix of all second derivatives is the **Hessian** of $f$.
 #
 # Nested gradients are its **column sums**: $6 = 4 + 2 + 0$. For $x^3$, element by element, the Hessian is diagonal, and the column sums *are* the
 # second derivatives.

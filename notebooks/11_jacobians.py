@@ -525,7 +525,7 @@ np.testing.assert_allclose(looped, jacobian, rtol=1e-5, atol=1e-6)
 # %% [markdown]
 # One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row.
 #
-# Forward mode counts the other way. One forward pass follows one unit *tangent* and gives one **column**. Below, both are tried on $B \tanh(H
+# The other direction counts the other way. One forward pass follows one unit *tangent* and gives one **column**. Below, both are tried on $B \tanh(H
 # \tanh(Ax))$ with one wide square layer, which counts its evaluations.
 
 
@@ -1020,7 +1020,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
 # - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient. Sources may come in a container; the target is one tensor (sections 2 to 4).
-# - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the elements are target size × source size (sections 5 and 6).
+# - Of a function as a whole, a pass backwards is needed for each output, or one forwards for each input; the elements are target size × source size (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 #
 # | Trap | What you see | What to do |

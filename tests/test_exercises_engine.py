@@ -648,7 +648,8 @@ def test_what_was_solved_under_a_former_name_stays_solved(learner):
 
 @pytest.mark.dear
 def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
-    gone = ("clinic.", "small_transformer.")  # sheets that are no more: a copy of theirs fails at its import
+    # Sheets that are no more: a copy of theirs fails at its import.
+    gone = ("clinic.", "differentiate_the_optimiser.", "learn_the_start.", "small_transformer.")
     moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith(gone)}
     asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}
     # The last sheets first: they take helpers from earlier ones, which are loaded with them.
@@ -665,6 +666,15 @@ def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
             now, _, called = place.partition(".")
             assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
             assert hasattr(getattr(sheets, now), called)
+
+
+@pytest.mark.parametrize("sheet", sorted(sheets._JOINED))
+def test_a_copy_that_imports_a_sheet_that_is_no_more_is_told_which_has_its_exercises(sheet):
+    former = {now.partition(".")[0] for name, now in progress.FORMERLY.items() if name.startswith(f"{sheet}.")}
+    with pytest.raises(ImportError, match=f"`{sheet}` are in .* now") as raised:
+        getattr(sheets, sheet)
+    named = {name for name in sheets.ORDER if f"`{name}`" in str(raised.value)}
+    assert named == former
 
 
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):

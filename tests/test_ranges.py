@@ -25,10 +25,10 @@ ranges = load(ROOT / "ci" / "ranges.py")
 WITHOUT = {
     "21": "lower_rate",
     "22": "weight_decay",
+    "23": "rounds",
     "24": "hidden count few lm_steps adam_steps bfgs_steps sensors draws",
     "25": "steps",
     "27": "steps",
-    "30": "rounds",
 }
 
 

@@ -39,32 +39,36 @@ ORDER = (
     "derivative_of_a_solution",
     "edge_of_stability",
     "influence_functions",
-    "differentiate_the_optimiser",
+    "differentiate_the_training",
     "an_equation_and_no_data",
     "control_and_the_horizon_of_chaos",
     "gradient_of_an_expectation",
     "generative_model_from_a_trace",
     "first_aid",
     "hard_cases",
-    "learn_the_start",
 )
 
 # Predictions that have moved to another notebook; where exercises have, `progress.FORMERLY` says.
 _MOVED = {
-    "differentiate_the_optimiser.before": "learn_the_start.before",
-    "differentiate_the_optimiser.dropped": "learn_the_start.dropped",
     "training_with_a_tape.clipped_norms": "clipping.clipped_norms",
     "training_with_a_tape.nan_elements": "clipping.nan_elements",
     "training_with_a_tape.steps_cut": "clipping.steps_cut",
     "when_the_gradient_is_wrong.compiled_twin": "when_the_gradient_is_none.compiled_twin",
 }
 
+# Sheets that copies of earlier notebooks still import, and those that have their exercises now.
+_JOINED = {
+    "clinic": "`first_aid` and `hard_cases`",
+    "differentiate_the_optimiser": "`differentiate_the_training`",
+    "learn_the_start": "`differentiate_the_training`",
+}
+
 
 def __getattr__(name):
-    if name == "clinic":  # as copies of that notebook still have it
+    if name in _JOINED:
         raise ImportError(
-            "The clinic is two notebooks now, with the sheets `first_aid` and `hard_cases`. `make lab` lays both "
-            "beside your copy; what you have solved still counts. In this copy: import the sheet that has the case."
+            f"The exercises of the sheet `{name}` are in {_JOINED[name]} now. `make lab` lays today's notebooks beside "
+            "your copy; what you have solved still counts. In this copy: import the sheet that has the exercise."
         )
     if name not in ORDER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
