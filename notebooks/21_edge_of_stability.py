@@ -90,6 +90,7 @@ trainings = {
     "ReLU from He's start, squared loss": (relu_squares, start_of(2**0.5), rate),
     "tanh, cross-entropy, 5 times the rate": (tanh_cross_entropy, small, 5 * rate),
 }
+print(len(x), "images of digits,", len(small), "parameters")
 
 
 # %% tags=["nbval-ignore-output"]

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 27 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -184,7 +184,7 @@ plt.show()
 #
 # That is the **implicit function theorem**: the derivative of a solution, from the equation that it solves. Leaving example $i$ out takes its weight from 1 to 0, a change of $-1$, and to first order the minimum moves by $+H^{-1} g_i / N$.
 #
-# As a picture: each example pulls $w$ downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
+# Each example pulls $w$ downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
 #
 # Two parameters are enough to see it: the slope and the height of a straight line, fitted to twenty points by least squares, without a penalty. The last point is mistyped. All by hand: one Jacobian for the gradients of the examples, two tapes for the Hessian.
 
@@ -293,7 +293,7 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 #
 # $$\Delta_i \approx g_T^\top\, \frac{H^{-1} g_i}{N} = \frac{(H^{-1} g_T)^\top g_i}{N}.$$
 #
-# The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is the idea of reverse mode once more: one output, many inputs, so begin at the output. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
+# The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is reverse mode once more: one output, many inputs. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
 #
 # The opening computed the gradients $g_i$ and the Hessian with tapes. In your own code they are one line each:
 
@@ -403,11 +403,11 @@ blame = tf.linalg.matvec(G, solve(H, tape.gradient(of_one, w))) / 500
 assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 
 # %% [markdown]
-# Above 0.99: 500 trainings, and the forecast orders their results almost without error. It also gets their size, nearly. (What is missing at the upper end, section 5 finds.)
+# Above 0.99: the forecast orders the results of 500 trainings almost without error. It also gets their size, nearly: section 5 finds what is missing at the upper end.
 #
 # There is a plain reason. Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: an influence function is one step of training again, a step that takes the Hessian of the *full* data. Here the further steps change little. It is not Newton's first step, which would take the Hessian without the example. Section 5 shows how much lies between the two.
 #
-# Another question needs another right-hand side, and nothing else. Put the gradient of *one* test image's loss in the place of $g_T$, solve again, and the 500 numbers say which training images are to blame for that image.
+# Another question needs another right-hand side, and nothing else: put the gradient of *one* test image's loss in the place of $g_T$, and the 500 numbers say which training images are to blame for that image.
 
 # %% [markdown]
 # ### Exercise: All influences from one solve (8 min)
@@ -476,7 +476,7 @@ np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
 
 # %% [markdown]
-# Around a half; the draw decides how much. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. (With ten times the weight decay there are no such soft directions, and it reached 0.78. Between the two stands a Kronecker product of two small matrices, the mean of $\tilde x \tilde x^\top$ over the examples and that of $\operatorname{diag}(p) - p\,p^\top$, with their probabilities $p$, plus the decay: in the Hessian's place it reached 0.95. Both tried with one seed. [K-FAC](https://arxiv.org/abs/1503.05671) is built on that.)
+# Around a half; the draw decides how much. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. Between the two stands a Kronecker product of two small matrices in the Hessian's place, as in [K-FAC](https://arxiv.org/abs/1503.05671).
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -489,7 +489,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 exercises.mislabelled.guess(...)  # "about 5", "about 12" or "about 22"
 
 # %% [markdown]
-# A score like this calls for rivals. The simplest one: a wrong label is a surprise, so take the images with the highest *loss*. Or those with the longest gradient. Neither needs a Hessian or a test set. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
+# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
 
 # %% tags=["nbval-ignore-output"]
 x_fresh, y_fresh = prepared(images.x_train[others], images.y_train[others])
@@ -534,10 +534,10 @@ for name in ("influence", "loss", "length of the gradient"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. (Removing what influence chose helps more than that in some draws of the data, by up to a quarter in ten, and not in others.) Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
+# Around 22 of 25. And the loss finds about as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
 # [20](20_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
 #
-# What influence adds is something else: it says what the removal *will do*. An example's loss is never negative, so it cannot tell harm from help, nor how much of either. Add up the 25 forecasts, and compare the sum with what the test loss did.
+# What influence adds is something else: it says what the removal *will do*. Add up the 25 forecasts, and compare the sum with what the test loss did.
 
 # %% tags=["nbval-ignore-output"]
 worst = np.argsort(predicted)[:25]
@@ -558,12 +558,12 @@ np.testing.assert_allclose(predicted[worst].sum(), together, rtol=0.1)
 assert abs(accuracy(cleaned["influence"]) - accuracy(w)) < 0.02
 
 # %% [markdown]
-# They agree to a few per cent, for a twentieth of the data set at once. (Accuracy hardly moves. It counts images that cross a border; the loss sees all of them move.)
+# They agree to a few per cent, for a twentieth of the data set at once.
 
 # %% [markdown]
 # ## 5. Where it errs
 #
-# Look at the scatter of section 2 again. At its upper end the actual changes are larger than predicted; at its lower end, among the wrong labels, they are not. The forecast replaced two curves by straight lines, one after the other: the test loss by its tangent, and the motion of the minimum by its derivative.
+# In the scatter of section 2 the actual changes are larger than predicted at the upper end, and not at the lower. The forecast replaced two curves by straight lines, one after the other: the test loss by its tangent, and the motion of the minimum by its derivative.
 #
 # The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions themselves (500 solves, or one inverse) and a forward pass for each.
 
@@ -599,7 +599,7 @@ assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluate
 assert abs(together) > 1.05 * abs(moved_together)
 
 # %% [markdown]
-# Now both ends agree: the actual change is about a tenth larger than the forecast. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right. The sum of the 25 had the same luck.
+# Now both ends agree: the actual change is about a tenth larger than the forecast. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
@@ -622,7 +622,7 @@ np.testing.assert_allclose(motion / (1 - leverage), actual_motion, rtol=1e-8)
 np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 
 # %% [markdown]
-# That was the missing fifth. A squared loss is exactly quadratic, and the corrected prediction is exact. It is Newton's first step of training without the point.
+# That was the missing fifth. A squared loss is quadratic, so the corrected prediction is exact. It is Newton's first step of training without the point.
 #
 # Back to the digits. There the Hessian without example $i$ takes a tape and a solve of its own, so take thirty examples, spread over the whole ranking. Each forecast is moved and evaluated: once with the full $H$, once with the $H$ that is left.
 
@@ -715,7 +715,7 @@ assert larger.mean() > 1.5 * usual.mean()
 assert np.any(larger < 0.9 * usual)
 
 # %% [markdown]
-# With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it the mean leverage: the examples hold a larger share of the soft directions. Remove one, and they go softer. Newton's step with the Hessian that is left takes up more than half of that (the check). (Not every leverage grows. Where the model becomes surer of an example, that example's own loss is flatter, and it holds less.) $H$ itself changes, and the first step of training again leaves more to the steps after it.
+# With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it the mean leverage: the examples hold a larger share of the soft directions. Remove one, and they go softer. Newton's step with the Hessian that is left takes up more than half of that (the check).
 #
 # The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for thirty models without one example, or for all 500:
 
@@ -768,9 +768,7 @@ assert shared >= 17
 assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. The thirty have the ten most extreme examples among them, and a rough forecast already puts those in order. Over all 500 the order survives in part, and in the middle less. The harmful end holds: most of the 25 that are worth removing are found. Of the 25 whose removal does most damage, fewer are.
-#
-# All this is one convex model. Section 7 has a small network, in which all the errors of this section are larger.
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part. The harmful end holds: most of the 25 that are worth removing are found.
 #
 # ### Exercise: The error on the example left out (12 min)
 #

@@ -79,6 +79,10 @@ def laplacians(features, x):
     return tape.gradient(values, c).numpy()
 
 
+at_one_point = laplacian(lambda x: x[:, 0] ** 2 + x[:, 1] ** 3, tf.constant([[1.0, 2.0]]))
+print("Laplacian of x² + y³ at (1, 2):", at_one_point.numpy())
+
+
 # %% [markdown]
 # Take 128 waves with random slopes, `tanh` of random linear functions, and multiply each by a factor that is zero on the boundary of the unit square. Their sum with weights $c$ is $u$. Ask for $-\Delta u = f$ at 300 points: 300 linear equations for 128 weights.
 
