@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -162,7 +162,7 @@ figure.suptitle("Change of the test loss, in thousandths")
 plt.show()
 
 # %% [markdown]
-# Nobody told the forecast which labels are wrong, and no model was trained for it. It needs the gradient of each example's loss, a Hessian, and *one* linear system.
+# The forecast was not told which labels are wrong. It needs the gradient of each example's loss, a Hessian, and *one* linear system.
 #
 # **You will be able to**
 #
@@ -174,7 +174,7 @@ plt.show()
 # %% [markdown]
 # ## 1. A weight on an example
 #
-# An example is left out or it is not: there is nothing to differentiate. So give each of the $N = 500$ examples a **weight** $\theta_i$ (not to be confused with the model's weights $w$). All are 1; turn that of one example down from 1 to 0:
+# An example is left out or it is not: there is nothing to differentiate. So give each of the $N = 500$ examples a **weight** $\theta_i$. All are 1; turn that of one example down from 1 to 0:
 #
 # $$\hat w(\theta) = \arg\min_w\; L(w, \theta), \qquad L(w, \theta) = \frac1N \sum_i \theta_i\, \ell_i(w) + \frac\delta2 \lVert w\rVert^2.$$
 #
@@ -563,7 +563,7 @@ assert abs(accuracy(cleaned["influence"]) - accuracy(w)) < 0.02
 # %% [markdown]
 # ## 5. Where it errs
 #
-# In the scatter of section 2 the actual changes are larger than predicted at the upper end, and not at the lower. The forecast replaced two curves by straight lines, one after the other: the test loss by its tangent, and the motion of the minimum by its derivative.
+# In the scatter of section 2 the actual changes are larger than predicted at the upper end, and not at the lower. The forecast replaced two curves by straight lines: the test loss by its tangent, and the motion of the minimum by its derivative.
 #
 # The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions themselves (500 solves, or one inverse) and a forward pass for each.
 
@@ -980,7 +980,7 @@ exercises.second_step.check(newton_motion)
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Three oracles go other ways. The gradient and the Hessian of softmax regression have closed forms: $g_i = \tilde x_i \otimes (p_i - y_i)$ and $H = \frac1N \sum_i \tilde x_i \tilde x_i^\top \otimes A_i + \delta I$, with $\tilde x_i$ the pixels and the 1, and $A_i = \operatorname{diag}(p_i) - p_i p_i^\top$. The derivative of the minimum can be measured: train with the weight of one example a little above and a little below 1. And scikit-learn trains the same model with its own code; its `C` is $1 / (N\delta)$.
+# The gradient and the Hessian of softmax regression have closed forms: $g_i = \tilde x_i \otimes (p_i - y_i)$ and $H = \frac1N \sum_i \tilde x_i \tilde x_i^\top \otimes A_i + \delta I$, with $\tilde x_i$ the pixels and the 1, and $A_i = \operatorname{diag}(p_i) - p_i p_i^\top$. The derivative of the minimum can be measured: train with the weight of one example a little above and a little below 1. And scikit-learn trains the same model; its `C` is $1 / (N\delta)$.
 
 # %% tags=["nbval-ignore-output"]
 p = tf.nn.softmax(x @ tf.reshape(w, [65, 10]))
