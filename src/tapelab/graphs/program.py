@@ -4,13 +4,12 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from tapelab.graphs.libraries import is_library
-from tapelab.graphs.operations import of_family
-from tapelab.graphs.operations.operation import BRANCH, CALL, LOOP, SHAPE
+from tapelab.graphs.operations import with_fact
 from tapelab.process.tensorflow import Tensors, tf
 
-CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
-_HOLDERS = of_family(BRANCH, CALL, LOOP)  # of functions
-SHAPES = of_family(SHAPE)  # what they give depends on no value
+CALLS, BRANCHES, LOOPS = with_fact("call"), with_fact("branch"), with_fact("loop")
+_HOLDERS = CALLS | BRANCHES | LOOPS  # of functions
+SHAPES = with_fact("shape")  # what they give depends on no value
 
 
 def has_custom_gradient(op: tf.Operation) -> bool:

@@ -5,14 +5,13 @@ from typing import Any
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.measure import Attributes, items
-from tapelab.graphs.operations import of_family, with_fact
-from tapelab.graphs.operations.operation import RANDOM
+from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import has_custom_gradient
 from tapelab.process.tensorflow import Tensors, tf
 
 # Operations that TensorFlow calls stateful and that can be run again without changing what the learner has: they read,
 # or they draw random numbers that belong to nobody.
-_READING, _DRAWING = with_fact("reads"), of_family(RANDOM)
+_READING, _DRAWING = with_fact("reads"), with_fact("random")
 
 
 def is_safe_to_run(operation: tf.Operation) -> bool:
