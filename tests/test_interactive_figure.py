@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from tapelab.interactive import clipping, edge, ellipse, modes, paths, saddle
+from tapelab.interactive import clipping, ellipse, modes, paths, saddle
 
 import pytest
 
-MODULES = (clipping, edge, ellipse, modes, paths, saddle)
+MODULES = (clipping, ellipse, modes, paths, saddle)
 
 
 def each(modules):
@@ -21,7 +21,7 @@ def test_at_every_end_what_has_axes_is_labelled(module):
         axes = [ax for ax in shown.still(**values).axes if ax.axison]
         assert any(ax.get_title() for ax in axes)
         assert all(ax.get_ylabel() for ax in axes)
-        assert module is edge or all(ax.get_xlabel() for ax in axes)  # its panels share the axis of the lowest one
+        assert all(ax.get_xlabel() for ax in axes)
 
 
 @pytest.mark.dear(keep=2)

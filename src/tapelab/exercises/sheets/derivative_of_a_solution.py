@@ -49,15 +49,6 @@ by_loss = Prediction(
     ),
 )
 
-learnt = Prediction(
-    "derivative_of_a_solution.learnt",
-    options=("about 0.80", "about 0.90", "about 0.96"),
-    remarks=(
-        ("about 0.80", "That is below the class means. The gradient goes on where averaging stops."),
-        ("about 0.90", "That is what the class means reach. They are not the best ten images."),
-    ),
-)
-
 
 def _by_the_whole_jacobian(f, z, theta, upstream):
     """All of dz/dtheta, one column for each parameter; then the product."""

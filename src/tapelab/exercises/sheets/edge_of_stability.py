@@ -22,25 +22,16 @@ growth = Prediction(
     rtol=0.1,
 )
 
-climbs = Prediction(
-    "edge_of_stability.climbs",
-    options=("it falls", "it stays", "it rises"),
-    remarks=(
-        ("it falls", "Descent looks for low ground, not for flat ground. Look at the numbers."),
-        ("it stays", "That holds for a parabola: its Hessian is the same everywhere. A network's is not."),
-    ),
-)
-
 limit = Prediction(
     "edge_of_stability.limit",
-    options=("the loss blows up", "it goes on rising", "it stays there", "it falls back"),
+    options=("it stays where it is", "it falls", "it rises to 5 and stays there", "it rises beyond 5"),
     remarks=(
-        ("the loss blows up", "So says the parabola of section 1, and it is the forecast of the textbooks."),
+        ("it stays where it is", "That holds for a parabola: its Hessian is the same everywhere. A network's is not."),
+        ("it falls", "Descent looks for low ground, not for flat ground. Look at the numbers."),
         (
-            "it goes on rising",
+            "it rises beyond 5",
             "Then the steps along the top direction would grow without bound, and the loss with them.",
         ),
-        ("it falls back", "What made it rise is still there. Something has to balance it."),
     ),
 )
 
@@ -53,15 +44,6 @@ height = Prediction(
         (0.125, "That is half the rate. The limit is its inverse."),
     ),
     rtol=0.05,
-)
-
-jump = Prediction(
-    "edge_of_stability.jump",
-    options=("the loss blows up for good", "the sharpness stays near 8", "the sharpness falls to 5"),
-    remarks=(
-        ("the loss blows up for good", "It does blow up, for some ten steps. Then what held it at 8 acts again."),
-        ("the sharpness stays near 8", "With the new rate each step along the top direction multiplies by $-2.2$."),
-    ),
 )
 
 
@@ -176,79 +158,6 @@ def _(product, v, count):
     return value, image - value * v
 
 
-def _bounce(rate, pull, target):
-    b = tf.sqrt(2 / rate)
-    return tf.sqrt(pull * target / b - pull)
-
-
-def _valleys(random, dtype):
-    return [
-        tuple(tf.constant(value, dtype) for value in trial)
-        for trial in ((0.4, 0.02, 3.0), (0.25, 0.3, 4.0), (0.8, 0.01, 2.0), (0.32, 0.05, 6.0))
-    ]
-
-
-bounce = Exercise(
-    title="The bounce that holds the edge",
-    minutes=12,
-    beyond=True,
-    hints=(
-        r"A step takes $a$ to $(1 - \eta b^2)\, a$. For which $b$ does $a$ flip its sign and keep its size?",
-        r"$b$ stands still where $\partial L/\partial b = 0$. Which two terms does that derivative have?",
-        r"$b^2 = 2/\eta$, and $a^2 b = \text{pull}\,(B - b)$. Solve for $a$.",
-    ),
-    checker=Function(reference=_bounce, inputs=_valleys),
-)
-
-
-@bounce.starter("bounce")
-def _(rate, pull, target):
-    return ...  # a positive scalar
-
-
-@bounce.right
-def _(rate, pull, target):
-    r"""$a$ keeps its size where $1 - \eta b^2 = -1$, so $b = \sqrt{2/\eta}$; and $b$ stands still where the bounce
-    pushes as hard as the pull draws, $a^2 b = \text{pull}\,(B - b)$. The two equations say how large the bounce is: as
-    large as it must be to cancel the drift. A stronger pull makes it larger; the height stays at the limit."""
-    b = tf.sqrt(2 / rate)
-    return tf.sqrt(pull * (target - b) / b)
-
-
-@bounce.mistake("curvature_for_b")
-def _(rate, pull, target):
-    r"""You set $b = 2/\eta$. The *curvature* is at $2/\eta$, and it is $b^2$."""
-    b = 2 / rate
-    return tf.sqrt(tf.abs(pull * (target - b) / b))
-
-
-@bounce.mistake("square")
-def _(rate, pull, target):
-    """This is $a^2$. The bounce is $a$."""
-    b = tf.sqrt(2 / rate)
-    return pull * (target - b) / b
-
-
-@bounce.mistake("curvature_divides")
-def _(rate, pull, target):
-    r"""You divided by $b^2$. Differentiate $\tfrac12 a^2 b^2$ by $b$ once more: which power of $b$ is left?"""
-    b = tf.sqrt(2 / rate)
-    return tf.sqrt(pull * (target - b) / b**2)
-
-
-@bounce.mistake("balance_at_minimum")
-def _(rate, pull, target):
-    """You took the pull at $b = 0$. It is proportional to the distance that $b$ still has to go."""
-    b = tf.sqrt(2 / rate)
-    return tf.sqrt(pull * target / b)
-
-
-@bounce.wrong("sign")
-def _(rate, pull, target):
-    b = tf.sqrt(2 / rate)
-    return -tf.sqrt(pull * (target - b) / b)
-
-
 def _limit(rate, momentum):
     return 2 / rate + 2 * momentum / rate
 
@@ -271,6 +180,7 @@ momentum = Exercise(
         r"Put $z = -1$ into $z^2 = (1 + \beta - \eta\lambda)\, z - \beta$ and solve for $\lambda$.",
     ),
     checker=Function(reference=_limit, inputs=_rates),
+    beyond=True,
 )
 
 
