@@ -150,14 +150,6 @@ def test_a_tensorflow_without_the_private_symbols_has_a_working_tape(fresh):
     assert printed.endswith("4.0\n")
 
 
-OTHER_ARGUMENTS = read_text("explain_rendering", "OTHER_ARGUMENTS")
-
-
-def test_a_tensorflow_whose_symbols_take_other_arguments_is_noticed_at_import(fresh):
-    printed = fresh(OTHER_ARGUMENTS)
-    assert "takes the arguments (op_type inputs outputs) where (op_type output_tensors" in printed
-
-
 AFTER_THE_IMPORT = read_text("explain_rendering", "AFTER_THE_IMPORT")
 
 

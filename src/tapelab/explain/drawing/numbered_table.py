@@ -15,11 +15,11 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.missing.question import Question
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.graphs.walks import reachable
 
 _LONGEST = 44  # characters of an expression
 

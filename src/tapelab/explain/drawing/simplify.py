@@ -1,6 +1,5 @@
 """A drawing with fewer boxes, where there are many."""
 
-import graphlib
 import itertools
 
 from tapelab.explain.drawing.sketch import Box, Sketch
@@ -36,25 +35,16 @@ def _merge_chain(drawing: Sketch) -> bool:
 def _merge_round(drawing: Sketch) -> bool:
     """Merge what ran one after the other, no box twice, so that the merged boxes come out alike. False if nothing."""
     merged = set()
-    for first, second in _successions(drawing):
-        if merged.isdisjoint((first, second)) and not _would_hide_a_cut(drawing, first, second):
+    # In the order of time nothing lies between two neighbours, so merging them makes no cycle.
+    for first, second in itertools.pairwise(list(drawing.boxes)):
+        if (
+            _alike(first, second)
+            and merged.isdisjoint((first, second))
+            and not _would_hide_a_cut(drawing, first, second)
+        ):
             _merge(drawing, first, second)
             merged |= {first, second}
     return bool(merged)
-
-
-def _successions(drawing: Sketch) -> list[tuple[Box, Box]]:
-    """Boxes that are alike and next to each other in time. Nothing lies between, so merging makes no cycle."""
-    before, _ = drawing.neighbours()
-    sorter = graphlib.TopologicalSorter(before)
-    sorter.prepare()
-    ready, order = list(sorter.get_ready()), []
-    while ready:
-        # The most recent first, so that what belongs together stays together.
-        order.append(ready.pop())
-        sorter.done(order[-1])
-        ready += sorter.get_ready()
-    return [pair for pair in itertools.pairwise(order) if _alike(*pair)]
 
 
 def _alike(first: Box, second: Box) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Sequence, Set
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import Event, Kind
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.missing.paths import Point, Step
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
+from tapelab.graphs.walks import reachable
 
 RECORDED, NOT_RECORDED = "recorded", "not recorded"
 

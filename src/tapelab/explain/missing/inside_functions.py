@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from tapelab.explain.ground import lines, private
 from tapelab.explain.ground.log import Event, is_handle
-from tapelab.explain.ground.walks import cheapest, reachable
 from tapelab.explain.missing.one_operation import cause_of
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, has_custom_gradient
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, has_custom_gradient
+from tapelab.graphs.walks import cheapest, reachable
 
 import tensorflow as tf
 
@@ -175,7 +175,11 @@ class Body:
 
     def _body_of(self, name: str) -> "Body | None":
         """Return the body of a function that is called within this one, or None."""
-        return _rebuilt(name, private.inner_graph(self._original, name))
+        original = None
+        if self._original is not None:
+            with contextlib.suppress(LookupError):
+                original = function_body(self._original, name)
+        return _rebuilt(name, original)
 
     def _cut(self, code: str, operation: tf.Operation) -> Cut:
         line = None

@@ -12,10 +12,10 @@ from tapelab.explain.ground import expressions, hooks, lines, private
 from tapelab.explain.ground.evaluation import MODULES, CannotRun, Evaluation
 from tapelab.explain.ground.explain_tape import gradients_returned
 from tapelab.explain.ground.log import Event, Kind, keys_of, ran_before
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.missing.cut_path import unwatched_variable
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 import tensorflow as tf

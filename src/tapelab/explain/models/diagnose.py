@@ -108,8 +108,7 @@ def diagnosed(
         weights: [(variable, value)] to put in place meanwhile.
         without_step: whether not to see what a whole step does to the weights.
     """
-    if not all(layer.built for layer in model_step.layers_of(model)):
-        model(model_step.inputs_of(batch))
+    model_step.build(model, batch)
     if not model.trainable_variables:
         raise ValueError(
             f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"

@@ -59,10 +59,7 @@ def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0
         differences = min(reversed(earlier), key=lambda one: (sum(code == "structure" for _, code in one), len(one)))
         differences = _of_whole_lists(differences, trace)
         if traces.relaxes(function):
-            differences = [
-                (path, "relaxed" if code == "shape" and _covers(trace, found[:number], path) else code)
-                for path, code in differences
-            ]
+            differences = [(path, "relaxed" if code == "shape" else code) for path, code in differences]
         for difference in differences:
             by_cause.setdefault(difference, []).append(number)
     causes = [_cause(function, difference, numbers, found) for difference, numbers in by_cause.items()]
@@ -136,16 +133,6 @@ def _codes(before: Leaf, after: Leaf) -> list[str]:
     if before.kind == "variable" and not codes:
         return ["variable" if before.value[0] != after.value[0] else "same_variable_twice"]
     return codes or ["other_type"]
-
-
-def _covers(trace: FunctionTrace, earlier: Sequence[FunctionTrace], path: str) -> bool:
-    """Whether a trace gave up a dimension that earlier ones still had."""
-    shape = trace.leaves[path].shape
-    return not shape.is_fully_defined() and any(
-        old.leaves[path].shape.is_compatible_with(shape)
-        for old in earlier
-        if path in old.leaves and old.leaves[path].shape is not None
-    )
 
 
 def _text(leaf: Leaf | None, code: str) -> str:

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Sequence
-from typing import Any
 
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
@@ -45,43 +44,14 @@ def expression_of(function: Function, call: ast.Call | None, path: str) -> str |
 
 
 def _call_with(function: Function, trace: FunctionTrace, path: str, wrapping: str) -> str:
-    """The call's source with an argument, or a part of one, replaced: `wrapping` is its new source, {} the old one."""
-    name, found = callables.name_of(function), _passed(function, trace.call, path)
-    if found is None:
-        alone = len({_top(one) for one in trace.leaves}) == 1 and _top(path) == path
-        return f"{name}({wrapping.format(path)})" if alone else _in_words(path, wrapping)
-    part, new = _part(found, _steps(path), wrapping)
-    return _in_words(path, wrapping) if part is None else ast.unparse(replaced(trace.call, part, new))
-
-
-def _in_words(path: str, wrapping: str) -> str:
-    return f"# pass {wrapping.format(path)} in place of {path}"
-
-
-def _steps(path: str) -> list[Any]:
-    """The keys and numbers that lead from an argument to a part of it; None for what is no key."""
-    steps, node = [], ast.parse(path, mode="eval").body
-    while not isinstance(node, ast.Name):
-        steps.append(ast.literal_eval(node.slice) if isinstance(node, ast.Subscript) else None)
-        node = node.value
-    return steps[::-1]
-
-
-def _part(expression: ast.expr | None, steps: Sequence[Any], wrapping: str) -> tuple[ast.expr | None, str]:
-    """The part of an argument to replace, and by what; (None, "") where it is not written out in the call."""
-    for number, step in enumerate(steps):
-        if isinstance(expression, ast.Dict) and None not in expression.keys:
-            named = dict(zip(map(ast.unparse, expression.keys), expression.values, strict=True))
-            expression = named.get(repr(step))
-        elif isinstance(expression, (ast.List, ast.Tuple)) and isinstance(step, int):
-            is_plain = not any(isinstance(one, ast.Starred) for one in expression.elts)
-            expression = expression.elts[step] if is_plain else None
-        elif isinstance(step, str) and number == len(steps) - 1 and expression is not None:
-            whole = ast.unparse(expression)
-            return expression, f"{{**{whole}, {step!r}: {wrapping.format(f'{whole}[{step!r}]')}}}"
-        else:
-            return None, ""
-    return (None, "") if expression is None else (expression, wrapping.format(ast.unparse(expression)))
+    """The call's source with an argument replaced: `wrapping` is its new source, {} the old one; or that in words."""
+    found = _passed(function, trace.call, path)
+    if _top(path) == path and found is not None:
+        return ast.unparse(replaced(trace.call, found, wrapping.format(ast.unparse(found))))
+    if _top(path) == path and len({_top(one) for one in trace.leaves}) == 1:
+        return f"{callables.name_of(function)}({wrapping.format(path)})"
+    said = expression_of(function, trace.call, path) or path
+    return f"# pass {wrapping.format(said)} in place of {said}"
 
 
 def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[FunctionTrace]) -> str:
@@ -97,7 +67,7 @@ def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[
     name, latest = callables.name_of(function), found[last]
     leaves = [trace.leaves[path] for trace in found[: last + 1] if path in trace.leaves]
     if code == "shape":
-        return _fix_of_shape(function, path, leaves, found)
+        return _fix_of_shape(function, path, leaves)
     if code == "dtype":
         return _call_with(function, latest, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
     if code == "python_value":
@@ -123,44 +93,11 @@ def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[
     return RETRACED[code].fix.format(name=name, path=path)
 
 
-def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf], found: Sequence[FunctionTrace]) -> str:
+def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf]) -> str:
     shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
-    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
     if traces.compiled_by_xla(function):
-        first = [f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"]
-        return "\n".join([*first, "dataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"])
-    signature = _signature(function, found)
-    lines = ["@tf.function(reduce_retracing=True)"]
-    if signature:
-        lines = [f"@tf.function(input_signature=[{signature}])", "# or: @tf.function(reduce_retracing=True)"]
-    if is_batch:
-        lines.append("# or one batch size: dataset.batch(n, drop_remainder=True)")
-    return "\n".join(lines)
-
-
-def _signature(function: Function, found: Sequence[FunctionTrace]) -> str | None:
-    """The source of an input signature that fits all traces, or None where the arguments are not tensors alone.
-
-    Parameters at the end that always have their default may be left out of it.
-    """
-    if any(trace.leaves.keys() != found[0].leaves.keys() for trace in found):
-        return None
-    paths, defaults = list(found[0].leaves), list(getattr(callables.plain(function), "__defaults__", None) or ())
-    while paths and defaults and all(_is_value(trace.leaves[paths[-1]], defaults[-1]) for trace in found):
-        paths.pop()
-        defaults.pop()
-    specs = []
-    for path in paths:
-        leaves = [trace.leaves[path] for trace in found]
-        if any(leaf.kind != "tensor" for leaf in leaves) or len({leaf.dtype for leaf in leaves}) > 1:
-            return None
-        shape = leaves[0].shape
-        for leaf in leaves[1:]:
-            shape = shape.most_specific_compatible_shape(leaf.shape)
-        sizes = None if shape.rank is None else tuple(shape.as_list())
-        specs.append(f"tf.TensorSpec({sizes}, {leaves[0].dtype!r})")
-    return ", ".join(specs) if all(path.isidentifier() for path in paths) else None
-
-
-def _is_value(leaf: Leaf, value: Any) -> bool:
-    return leaf.kind == "value" and leaf.value is value
+        first = f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"
+        return f"{first}\ndataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"
+    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
+    more = "\n# or one batch size: dataset.batch(n, drop_remainder=True)" if is_batch else ""
+    return "@tf.function(reduce_retracing=True)  # one trace for all sizes" + more

@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, with_fact
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 

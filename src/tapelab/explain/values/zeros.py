@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.explain.ground.measure import Gradient, array, rms, rounding
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 import tensorflow as tf

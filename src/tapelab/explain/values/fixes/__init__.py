@@ -209,6 +209,7 @@ _SMALLER_OR_WIDER = "# smaller numbers: scale what goes in; or this part in floa
 # What makes large numbers, and can do so in float32.
 _MAKES_LARGE = {"square", "pow", "multiply", "matmul", "add", "subtract", "reduce_sum", "reduce_mean"}
 _MAKES_LARGE |= {"reduce_prod", "**", "*", "@", "+", "-"}
+_OUTSIDE = "# take @tf.function away while you look for the cause: the inside of this one could not be run again"
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
@@ -223,4 +224,5 @@ _RULES = {
     "not_probabilities": _clip,
     "softmax_twice": _twice,
     "broadcast_loss": _broadcast,
+    "unexplained": lambda patient: _OUTSIDE if patient.node.is_opaque else None,
 }

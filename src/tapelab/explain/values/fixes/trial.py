@@ -16,7 +16,7 @@ from tapelab.explain.ground import private
 from tapelab.explain.ground.evaluation import CannotRun, Evaluation
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
 from tapelab.explain.ground.lines import Frame
-from tapelab.explain.ground.log import Kind, is_handle
+from tapelab.explain.ground.log import Kind
 from tapelab.explain.ground.measure import Gradient, array
 from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
@@ -29,10 +29,11 @@ import tensorflow as tf
 
 # Elements that are taken out on purpose have gradient 0; and where the value is what is wrong, it is to change.
 _TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero", "empty_mask"})
+# There 0 is the right gradient: of what is taken out, and of a norm or distance at its minimum.
+_RIGHT_AT_ZERO = _TAKEN_OUT | {"root_at_zero"}
 _DIVISIONS = frozenset({"division_by_zero", "zero_over_zero"})
 _MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
-_WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding
 
 
 def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: Frame) -> str:
@@ -99,12 +100,7 @@ def _judged(new: Evidence, old: Evidence, place: "_Place", code: str) -> str:
         return "changes"
     if code in _DIVISIONS and not after.any():  # 0 in place of the quotient, everywhere: nothing is left of the layer
         return "silent"
-    if code in _TAKEN_OUT or not bad.any() or after[bad].any():
-        return "works"
-    # Where the target was infinite, as at a pole, both sides may be as high, and nothing learns of where it is lower.
-    here = sum(float(np.sum(one)) for one, _ in targets)
-    depth = here if any(np.isinf(one).any() for _, one in targets) and not after.any() else None
-    return "works" if all(place.is_level(old, index, depth) for index in np.argwhere(bad)[:3]) else "silent"
+    return "works" if code in _RIGHT_AT_ZERO or not bad.any() or after[bad].any() else "silent"
 
 
 def _value(trace: Trace, key: int) -> np.ndarray:
@@ -183,25 +179,16 @@ class _Place:
             if found.shape != gave.shape or not np.allclose(found, gave, rtol=1e-4, atol=1e-6, equal_nan=True):
                 raise CannotRun
 
-    def mended(self, source: int | None = None, step: np.ndarray | None = None) -> Trace:
-        """The program with the fix, a `Trace`; with a step, with the source moved by it too."""
+    def mended(self) -> Trace:
+        """The program with the fix, a `Trace`."""
         trace = copy.copy(self._trace)
         trace.values, trace.nodes, changed = dict(trace.values), [], set()
-
-        def move(key: int) -> None:
-            trace.values[key] += tf.cast(step, trace.values[key].dtype)
-            changed.add(key)
-
-        if step is not None and not is_handle(trace.values[source].dtype):
-            move(source)
         new = replaced(self._whole, self._fix.part, self._fix.new)
         ends = {run[-1]: known for run, known in zip(self._runs, self._known, strict=True)}
         for node in self._trace.nodes:
             if node in ends:
                 node = self._fixed(node, new, ends[node], trace.values)
                 changed.update(node.outputs)
-            elif node.op == "ReadVariableOp" and node.inputs[0] == source and step is not None:
-                move(node.outputs[0])
             elif not changed.isdisjoint(node.inputs):
                 if node.backward is not None or node.event.kind is Kind.CUSTOM or node.is_opaque:
                     raise CannotRun
@@ -231,21 +218,6 @@ class _Place:
             return tape.gradient(value, inputs, output_gradients=upstream)
 
         return dataclasses.replace(node, inputs=tuple(run.keys), outputs=node.outputs[:1], backward=backward)
-
-    def is_level(self, old: Evidence, index: np.ndarray, here: float | None = None) -> bool:
-        """Whether the target is as high on both sides of one of the source's elements, far enough off: slope 0.
-
-        With `here`, what the target is with the fix, whether it is as high as that, too.
-        """
-        value = old.array(old.source)
-        try:
-            step = np.zeros(value.shape)
-            step[tuple(index)] = _WIDE * abs(value[tuple(index)]) + 1.0
-            sides = [self.mended(old.source, sign * step) for sign in (1.0, -1.0)]
-        except Exception:  # whatever it is, such as a variable that is looked up and not read: no slope is known
-            return False
-        up, down = (sum(float(np.sum(array(one.values[key]))) for key in old.replay.targets) for one in sides)
-        return bool(max(abs(up - one) for one in (down, up if here is None else here)) <= 1e-4 * (abs(up) + abs(down)))
 
     def _finder(self, user: Node) -> Callable[[str], tuple[int | None, Any]]:
         """Return what finds a name that the log does not know, for when a node uses it."""

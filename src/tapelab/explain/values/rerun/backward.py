@@ -14,7 +14,7 @@ from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
 from tapelab.explain.ground.measure import Cotangents, Gradient, array, dense
 from tapelab.explain.values.rerun.nodes import Node, Trace
-from tapelab.process.tensorflow import Tensors, tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
@@ -143,8 +143,6 @@ class Replay:
                 return list(found) if isinstance(found, (list, tuple)) else [found]
             inputs = [trace.values[key] for key in node.inputs]
             outputs = [trace.values[key] for key in node.outputs]
-            if node.is_compiled:
-                return _compiled(node, inputs, outputs, upstream)
             return private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
 
 
@@ -153,24 +151,6 @@ def slopes(trace: Trace, node: Node, changed: Mapping[int, tf.Tensor] = types.Ma
     values = trace.values if not changed else trace.values | changed
     inputs, outputs = ([values[key] for key in keys] for keys in (node.inputs, node.outputs))
     return array(private.gradients_of(node.op, node.attributes, inputs, outputs, [tf.ones_like(outputs[0])])[0])
-
-
-def _compiled(node: Node, inputs: Tensors, outputs: Tensors, upstream: Cotangents) -> list[Gradient | None]:
-    """Run a gradient function under XLA, whose values differ: at infinite slopes, for example."""
-    exists = []
-
-    def gradients(inputs: Tensors, outputs: Tensors, upstream: Cotangents) -> list[Gradient]:
-        found = private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
-        exists[:] = [one is not None for one in found]
-        return [one for one in found if one is not None]
-
-    try:
-        compiled = tf.function(gradients, jit_compile=True, autograph=False)
-        # Called through `compiled`, a function for each node would count as retracing, and TensorFlow would warn of it.
-        found = iter(compiled.get_concrete_function(inputs, outputs, upstream)(inputs, outputs, upstream))
-    except (tf.errors.OpError, ValueError, TypeError):  # such as one of TensorFlow's tensor lists
-        return private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
-    return [next(found) if there else None for there in exists]
 
 
 def _sum(parts: Sequence[Gradient]) -> Gradient | None:

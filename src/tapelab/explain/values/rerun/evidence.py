@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 import tensorflow as tf
