@@ -145,7 +145,6 @@ WITHOUT_A_SYMBOL = read_text("explain_rendering", "WITHOUT_A_SYMBOL")
 def test_a_tensorflow_without_the_private_symbols_has_a_working_tape(fresh):
     printed = fresh(WITHOUT_A_SYMBOL)
     assert "d y / d x could not be explained: blind" in printed
-    assert "lacks a symbol that tapelab.explain looks through" in printed
     assert "execute_with_callbacks" in printed
     assert printed.endswith("4.0\n")
 

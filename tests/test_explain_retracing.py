@@ -189,21 +189,6 @@ def test_a_missing_symbol_is_noticed_at_import(fresh):
     assert "CONCRETE_FUNCTION_CALLBACKS" in fresh(code)
 
 
-def test_values_in_a_list_are_told_from_its_length():
-    @tf.function
-    def total(xs):
-        return xs[0]
-
-    total([1.0, 1.0])
-    for n in range(2, 6):
-        total([float(n)] * 3)
-    values, structure = explain_retracing(total).causes
-    assert (values.code, values.argument, values.traces) == ("python_value", "xs", 3)
-    assert values.values == ("[1.0, 1.0]", "[2.0, 2.0, 2.0]", "[3.0, 3.0, 3.0]", "[4.0, 4.0, 4.0]", "[5.0, 5.0, 5.0]")
-    assert values.fix.startswith("total(tf.constant([float(n)] * 3))")
-    assert (structure.code, structure.argument, structure.traces) == ("structure", "xs", 1)
-
-
 @pytest.mark.parametrize("settings", [{"rate": 0.1}, [1.0, 0.1]])
 def test_a_part_of_an_argument_is_named_in_the_learners_words(settings):
     @tf.function

@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Any
 import tapelab.process.tensorflow  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.explain.asking import NoGradientError, explain, gradient_or_explain
 from tapelab.explain.causes import CAUSES, REMARKS, RETRACING, VALUES
-from tapelab.explain.drawing.numbered_table import Table, table
-from tapelab.explain.drawing.stepper import Steps, step_through
+from tapelab.explain.drawing.numbered_table import Steps, Table, step_through, table
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.models.diagnose import diagnose

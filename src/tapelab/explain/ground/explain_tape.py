@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from tapelab.explain.ground import hooks, lines, private, self_test
+from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Log, keys_in
 
 import tensorflow as tf
@@ -56,7 +56,7 @@ class ExplainTape(tf.GradientTape):
 
     def __enter__(self) -> "ExplainTape":
         if tf.executing_eagerly():
-            self.blind = self_test.blind()
+            self.blind = hooks.blind()
         super().__enter__()
         if self.spent:  # as with a plain tape, a used-up tape starts afresh when entered again
             super().reset()

@@ -1,7 +1,7 @@
 """Every private TensorFlow symbol that the explanations need.
 
 They are tested twice. At import: what is replaced exists; `BLIND` says what does not. That runs no operation, because
-the first operation fixes the device settings that a notebook has yet to make. When the first tape opens, `self_test`
+the first operation fixes the device settings that a notebook has yet to make. When the first tape opens, `hooks.blind`
 tries the hooks out.
 """
 

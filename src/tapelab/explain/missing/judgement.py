@@ -12,12 +12,10 @@ from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Kind, Log
 from tapelab.explain.ground.measure import Gradient
-from tapelab.explain.missing.cut_path import along_path, wrong_dtype
+from tapelab.explain.missing.cut_path import along_path, first_line_of, is_traced, judged_while_tracing, wrong_dtype
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.missing.no_path import without_path
-from tapelab.explain.missing.question import Question, is_eager
-from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.missing.while_tracing import first_line_of, is_traced, judged_while_tracing
+from tapelab.explain.missing.question import Finding, Question, is_eager
 
 import tensorflow as tf
 

@@ -13,8 +13,7 @@ from tapelab.explain.ground.evaluation import MODULES, CannotRun, Evaluation
 from tapelab.explain.ground.explain_tape import gradients_returned
 from tapelab.explain.ground.log import Event, Kind, keys_of, ran_before
 from tapelab.explain.missing.cut_path import unwatched_variable
-from tapelab.explain.missing.question import Question
-from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.missing.question import Finding, Question
 from tapelab.graphs.walks import reachable
 
 import numpy as np

@@ -1,8 +1,7 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
 from tapelab.explain.ground.log import is_handle
-from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.number_text import number
+from tapelab.explain.ground.measure import array, number
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence

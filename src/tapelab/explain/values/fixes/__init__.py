@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping
 from tapelab.explain.causes import VALUES, Cause
 from tapelab.explain.ground.expressions import assigned_in, called, contains, operands, statement_at
 from tapelab.explain.ground.lines import Frame
-from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
-from tapelab.explain.values.fixes.patterns import filled, match
+from tapelab.explain.values.fixes.patient import Fix, Patient, assigned, filled, match
 from tapelab.explain.values.fixes.trial import tried
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
-from tapelab.explain.values.rerun.node_expressions import of_node
+from tapelab.explain.values.rerun.nodes import of_node
 
 import numpy as np
 

@@ -21,8 +21,7 @@ from tapelab.explain.ground.measure import Gradient, array
 from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
-from tapelab.explain.values.rerun.node_expressions import of_node
-from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.explain.values.rerun.nodes import Node, Trace, of_node
 
 import numpy as np
 import tensorflow as tf

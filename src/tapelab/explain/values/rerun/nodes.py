@@ -6,14 +6,17 @@ computed again. So random numbers, dropout masks and variables that were changed
 kept for its backward pass, round by round, is pinned too; in a loop within a loop there are no pins.
 """
 
+import ast
 import dataclasses
 import itertools
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tapelab.explain.ground import hooks, lines, private
+from tapelab.explain.ground.expressions import at, called, statement_at
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
 from tapelab.explain.ground.measure import Attributes, items
+from tapelab.explain.ground.rendering import words_of
 from tapelab.graphs.program import (
     CALLS,
     LOOPS,
@@ -263,3 +266,23 @@ def _pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list
         if tensor.dtype not in (tf.variant, tf.resource):
             found[tensor.name] = items(value, tensor.dtype)
     return found
+
+
+def of_node(node: Node) -> ast.expr | None:
+    """Return the expression that ran a `Node`, an `ast.expr`, or None.
+
+    In eager code it is the call or the operator that the learner wrote. Within a tf.function only the line is known:
+    there it is the one expression in it that can have made this operation, if there is one.
+    """
+    line = node.line
+    if line is None:
+        return None
+    if line == node.event.line and node.event.place.code is not None:
+        found = at(node.event.place.code, node.event.place.instruction)
+        if found is not None:
+            return found
+    statement = statement_at(line)
+    if statement is None:
+        return None
+    found = [one for one in ast.walk(statement) if called(one) in words_of(node.op)]
+    return found[0] if len(found) == 1 else None
