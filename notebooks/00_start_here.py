@@ -202,20 +202,20 @@ collection = {
     "14": ["III. Second order and whole Jacobians", "Without the matrix", ["12", "13"]],
     "15": ["III. Second order and whole Jacobians", "Batch Jacobians and per-example gradients", ["11"]],
     "16": ["III. Second order and whole Jacobians", "What derivatives cost", ["12"]],
-    "17": ["IV. What derivatives are for", "Fit and error bars", ["13", "15"]],
-    "18": ["IV. What derivatives are for", "The gradient of the input", ["02"]],
-    "19": ["IV. What derivatives are for", "The derivative of a solution", ["07", "14"]],
-    "20": ["IV. What derivatives are for", "The edge of stability", ["14"]],
-    "21": ["IV. What derivatives are for", "Influence functions", ["14", "15"]],
-    "22": ["IV. What derivatives are for", "Differentiate the optimiser", ["14", "12"]],
-    "23": ["IV. What derivatives are for", "Learn the start", ["14"]],
-    "24": ["IV. What derivatives are for", "An equation and no data", ["14", "17"]],
+    "17": ["IV. What derivatives are for", "The gradient of the input", ["02"]],
+    "18": ["IV. What derivatives are for", "A step of your own in Keras", ["08", "10"]],
+    "19": ["IV. What derivatives are for", "Fit and error bars", ["13", "15"]],
+    "20": ["IV. What derivatives are for", "The derivative of a solution", ["07", "14"]],
+    "21": ["IV. What derivatives are for", "The edge of stability", ["14"]],
+    "22": ["IV. What derivatives are for", "Influence functions", ["14", "15"]],
+    "23": ["IV. What derivatives are for", "Differentiate the optimiser", ["14", "12"]],
+    "24": ["IV. What derivatives are for", "An equation and no data", ["14", "19"]],
     "25": ["IV. What derivatives are for", "Control and the horizon of chaos", ["14", "15"]],
     "26": ["IV. What derivatives are for", "The gradient of an expectation", ["06"]],
     "27": ["IV. What derivatives are for", "A generative model from a trace", ["14", "15"]],
-    "28": ["IV. What derivatives are for", "A step of your own in Keras", ["08", "10"]],
-    "29": ["V. Clinic", "First aid", ["02", "03"]],
-    "30": ["V. Clinic", "Hard cases", ["04", "10"]],
+    "28": ["V. Clinic", "First aid", ["02", "03"]],
+    "29": ["V. Clinic", "Hard cases", ["04", "10"]],
+    "30": ["V. Clinic", "Learn the start", ["14"]],
 }
 
 
@@ -283,8 +283,8 @@ plt.show()
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
-# - **"What is it good for?":** any notebook of part IV, [error bars](17_fit_and_error_bars.ipynb) first.
-# - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
+# - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
+# - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
 # <details open><summary><b>I. The tape</b></summary>
@@ -329,18 +329,17 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 26 + 28 |
-# | 18 | [The gradient of the input](18_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 20 + 20 |
-# | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 27 + 27 |
-# | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 26 + 30 |
-# | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 28 + 44 |
-# | 22 | [Differentiate the optimiser](22_differentiate_the_optimiser.ipynb) | What does a gradient through a training loop find? | 21 + 23 |
-# | 23 | [Learn the start](23_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 18 + 13 |
+# | 17 | [The gradient of the input](17_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 20 + 20 |
+# | 18 | [A step of your own in Keras](18_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 17 + 19 |
+# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 26 + 28 |
+# | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 27 + 27 |
+# | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 26 + 30 |
+# | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 28 + 44 |
+# | 23 | [Differentiate the optimiser](23_differentiate_the_optimiser.ipynb) | What does a gradient through a training loop find? | 21 + 23 |
 # | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 28 + 25 |
 # | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 29 + 28 |
 # | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 28 + 31 |
 # | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 28 + 21 |
-# | 28 | [A step of your own in Keras](28_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 17 + 19 |
 #
 # </details>
 #
@@ -348,8 +347,9 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
-# | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 26 + 121 |
+# | 28 | [First aid](28_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
+# | 29 | [Hard cases](29_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 26 + 121 |
+# | 30 | [Learn the start](30_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 18 + 13 |
 #
 # </details>
 

@@ -834,6 +834,6 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - P. Blanchard, D. J. Higham, N. J. Higham (2021), ["Accurately computing the log-sum-exp and softmax functions"](https://doi.org/10.1093/imanum/draa038).
 # - A. Vaswani and others (2017), ["Attention is all you need"](https://arxiv.org/abs/1706.03762): the division by $\sqrt d$.
 #
-# **Enough for most: you may stop here.** You can train with a tape, and find out what is wrong when it does not. The [clinic](29_first_aid.ipynb) has fifteen programs to practise on.
+# **Enough for most: you may stop here.** You can train with a tape, and find out what is wrong when it does not. The [clinic](28_first_aid.ipynb) has fifteen programs to practise on.
 #
 # **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).

@@ -349,7 +349,7 @@ assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 # The gradients agree. `tf.stop_gradient(m)` is there for the memory: a custom gradient does not stop an eager tape from *recording* the operations inside the function. Without it the tape keeps all 40 iterates, and does not use them;
 # with it, one is left, the one in the closure.
 #
-# The price is the second derivative: inside the backward function `e` is a constant to every tape. [19](19_derivative_of_a_solution.ipynb) does all this for a whole layer.
+# The price is the second derivative: inside the backward function `e` is a constant to every tape. [20](20_derivative_of_a_solution.ipynb) does all this for a whole layer.
 
 # %% alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the search is vertical, the derivative is along the curve

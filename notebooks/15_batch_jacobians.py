@@ -929,4 +929,4 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # - S. Ioffe, C. Szegedy (2015), ["Batch normalization: Accelerating deep network training by reducing internal covariate shift"](https://arxiv.org/abs/1502.03167).
 #
 # **Read next:** [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures, in passes, seconds and bytes, what this part has built;
-# [17 Fit and error bars](17_fit_and_error_bars.ipynb) uses one row for each data point.
+# [19 Fit and error bars](19_fit_and_error_bars.ipynb) uses one row for each data point.

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [19 Fit and error bars](19_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -556,7 +556,7 @@ assert error_plane > 60 * ends[best]
 # %% [markdown]
 # Now the same method ends at an error of one to three thousandths, a hundred times higher or more. Twice the steps left it about there (tried), and Adam's 1500 steps ended at about three times as much: here the network and the points are the limit, and a better optimiser buys little. Measure which of the two it is before you enlarge the network.
 #
-# In your own code, `optimize.levenberg_marquardt` takes such steps ([17](17_fit_and_error_bars.ipynb) uses it). They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
+# In your own code, `optimize.levenberg_marquardt` takes such steps ([19](19_fit_and_error_bars.ipynb) uses it). They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -734,7 +734,7 @@ exercises.dual.check(step_from_residuals)
 #
 # At 40 places $u$ is measured, with a noise of known standard deviation $\sigma$. The parameters are the weights *and* $\kappa$. The residuals are of two kinds, and each is divided by what it may be: $(\Delta u_w(x_n) - \kappa u_w(x_n) + f(x_n))/\tau$ at the 300 points, and $(u_w(z_m) - y_m)/\sigma$ at the 40 places $z_m$. Here $\sigma$ is a property of the instrument, and $\tau$ is a choice: how far the equation may be missed.
 #
-# [17](17_fit_and_error_bars.ipynb) has the error bars: the covariance of all parameters is $(J^\top J)^{-1}$, with $J$ the Jacobian of these residuals. The weights are not determined well, and nobody asks for their error bars. For one parameter there is a way without that inverse. Split $J$ into the weights' columns $W$ and the column $k$ of $\kappa$. What a change of $\kappa$ does to the residuals can be undone in part by a
+# [19](19_fit_and_error_bars.ipynb) has the error bars: the covariance of all parameters is $(J^\top J)^{-1}$, with $J$ the Jacobian of these residuals. The weights are not determined well, and nobody asks for their error bars. For one parameter there is a way without that inverse. Split $J$ into the weights' columns $W$ and the column $k$ of $\kappa$. What a change of $\kappa$ does to the residuals can be undone in part by a
 # change of the weights; the rest is $k$ minus its projection on $W$'s columns, and
 #
 # $$\text{standard error of } \kappa = \frac{1}{\min_s \lVert k - W s \rVert}.$$

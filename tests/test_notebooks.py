@@ -211,7 +211,7 @@ def test_further_reading_has_three_to_eight_references(nb):
 
 
 def test_each_beginners_case_comes_from_two_public_places():
-    (first_aid,) = (entry for entry in CATALOGUE.notebooks if entry.name == "29_first_aid")
+    (first_aid,) = (entry for entry in CATALOGUE.notebooks if entry.name == "28_first_aid")
     text = prose(nbformat.read(CATALOGUE.ipynb(first_aid), as_version=4))
     cases = re.findall(r"^\*\*Case (\d+)\.\*\*((?:.|\n(?!\n))*)", text, flags=re.MULTILINE)
     assert [int(number) for number, _ in cases] == list(range(1, 16))

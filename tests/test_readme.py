@@ -63,7 +63,7 @@ def test_links_to_files_lead_to_files():
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
-NAMED = {"first aid": ["29"], "hard cases": ["30"]}
+NAMED = {"first aid": ["28"], "hard cases": ["29"]}
 
 
 def test_a_notebooks_number_or_name_links_to_that_notebook():

@@ -302,7 +302,7 @@ def test_the_text_stands_where_it_stood_on_a_page_without_contents(site, context
         ("Laplacian", "which_derivative"),
         ("per-example gradients", "which_derivative"),
         ("cotangent", "glossary"),
-        ("influence functions", "notebooks/21_influence_functions"),
+        ("influence functions", "notebooks/22_influence_functions"),
         ("install", "working"),
         ("GPU", "working"),
         ("PyTorch", "how_it_compares"),
@@ -331,7 +331,7 @@ def test_where_no_page_has_all_words_the_best_are_found_and_no_excerpt_is_folded
     browser.goto(f"{address}/search.html?q=zwitterion influence functions")
     browser.wait_for_selector("#search-results li p.context")
     links = browser.locator("#search-results li a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
-    assert links[0].startswith("notebooks/21_influence_functions.html")
+    assert links[0].startswith("notebooks/22_influence_functions.html")
     browser.wait_for_function("document.querySelectorAll('#search-results p.context').length >= 10")
     excerpts = browser.locator("#search-results li p.context").all_inner_texts()
     assert not any("importlib.util.find_spec" in text for text in excerpts)

@@ -33,20 +33,20 @@ ORDER = (
     "without_the_matrix",
     "batch_jacobians",
     "what_derivatives_cost",
-    "fit_and_error_bars",
     "gradient_of_the_input",
+    "step_of_your_own_in_keras",
+    "fit_and_error_bars",
     "derivative_of_a_solution",
     "edge_of_stability",
     "influence_functions",
     "differentiate_the_optimiser",
-    "learn_the_start",
     "an_equation_and_no_data",
     "control_and_the_horizon_of_chaos",
     "gradient_of_an_expectation",
     "generative_model_from_a_trace",
-    "step_of_your_own_in_keras",
     "first_aid",
     "hard_cases",
+    "learn_the_start",
 )
 
 # Predictions that have moved to another notebook; where exercises have, `progress.FORMERLY` says.

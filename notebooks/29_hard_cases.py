@@ -21,7 +21,7 @@
 # **What is wrong with this gradient, and which repair mends it and does not only silence it?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_hard_cases.ipynb)
 #
 # **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 15 to read, 11 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
 
@@ -80,7 +80,7 @@ for name, program in programs.items():
 #
 # ## How a case goes
 #
-# As in [first aid](29_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
+# As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
 #
 # Do not try all seventeen in one sitting. Four are about right: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
 #

@@ -21,7 +21,7 @@
 # **What is wrong with this small program, if anything, and which line needs the repair?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_first_aid.ipynb)
 #
 # **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 6 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
 
@@ -1084,4 +1084,4 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # - Keras guide, [Transfer learning and fine-tuning](https://keras.io/guides/transfer_learning/): `trainable`, `training`, and why they are two things.
 # - E. J. Hu et al. (2021), ["LoRA: low-rank adaptation of large language models"](https://arxiv.org/abs/2106.09685): one of two factors starts at 0, so that nothing changes at first.
 #
-# **Read next:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) has the causes of section 1 one by one, [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has zeros and NaN, and then come the [hard cases](30_hard_cases.ipynb).
+# **Read next:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) has the causes of section 1 one by one, [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has zeros and NaN, and then come the [hard cases](29_hard_cases.ipynb).

@@ -21,7 +21,7 @@
 # **What would change if one training example had not been there?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_influence_functions.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 3 more to go further, 44 for the exercises; to work through it all, about 2 h
 
@@ -534,7 +534,7 @@ assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
 # Around 22 of 25. And the loss finds about as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. (Removing what influence chose helps more than that in some draws of the data, by up to a quarter in ten, and not in others.) Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
-# [19](19_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
+# [20](20_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
 #
 # What influence adds is something else: it says what the removal *will do*. An example's loss is never negative, so it cannot tell harm from help, nor how much of either. Add up the 25 forecasts, and compare the sum with what the test loss did.
 

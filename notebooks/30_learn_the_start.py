@@ -21,7 +21,7 @@
 # **From which weights does one gradient step fit a new task?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_learn_the_start.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_learn_the_start.ipynb)
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 16 to read, 2 more to go further, 13 for the exercises; to work through it all, about 1 h
 
@@ -574,5 +574,5 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # - L. Bertinetto, J. F. Henriques, P. H. S. Torr, A. Vedaldi (2019), ["Meta-learning with differentiable closed-form solvers"](https://arxiv.org/abs/1805.08136).
 # - A. Antoniou, H. Edwards, A. Storkey (2019), ["How to train your MAML"](https://arxiv.org/abs/1810.09502).
 #
-# **Read next:** [22 Differentiate the optimiser](22_differentiate_the_optimiser.ipynb) has the other inputs of a training loop, its rates;
-# [19 The derivative of a solution](19_derivative_of_a_solution.ipynb) does without the steps.
+# **Read next:** [23 Differentiate the optimiser](23_differentiate_the_optimiser.ipynb) has the other inputs of a training loop, its rates;
+# [20 The derivative of a solution](20_derivative_of_a_solution.ipynb) does without the steps.

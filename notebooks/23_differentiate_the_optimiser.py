@@ -21,7 +21,7 @@
 # **What does a gradient through a training loop find?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_differentiate_the_optimiser.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_differentiate_the_optimiser.ipynb)
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 21 to read, 23 for the exercises; to work through it all, about 1 h 15 min
 
@@ -656,5 +656,5 @@ np.testing.assert_allclose(through_the_loop, np.ravel(differences), rtol=1e-5, a
 # - K. Chandra, A. Xie, J. Ragan-Kelley, E. Meijer (2022), ["Gradient descent: the ultimate optimizer"](https://arxiv.org/abs/1909.13371).
 # - Y. Wu, M. Ren, R. Liao, R. Grosse (2018), ["Understanding short-horizon bias in stochastic meta-optimization"](https://arxiv.org/abs/1803.02021).
 #
-# **Read next:** [23 Learn the start](23_learn_the_start.ipynb) differentiates with respect to the point where the steps begin;
+# **Read next:** [30 Learn the start](30_learn_the_start.ipynb) differentiates with respect to the point where the steps begin;
 # [14 Without the matrix](14_without_the_matrix.ipynb) has conjugate gradients, which finds its own polynomial for every system.

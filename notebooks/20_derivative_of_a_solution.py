@@ -21,7 +21,7 @@
 # **An iteration searches for a solution. Must its derivative remember the search?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_derivative_of_a_solution.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_derivative_of_a_solution.ipynb)
 #
 # **Prerequisites:** [07 Custom gradients](07_custom_gradients.ipynb), [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 2 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
 
@@ -885,4 +885,4 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) has the scalar case in section 3;
 # [14 Without the matrix](14_without_the_matrix.ipynb) has more on solving with products;
-# [21 Influence functions](21_influence_functions.ipynb) asks the question of section 4 of every training example.
+# [22 Influence functions](22_influence_functions.ipynb) asks the question of section 4 of every training example.

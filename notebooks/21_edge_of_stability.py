@@ -20,7 +20,7 @@
 # Gradient descent with rate $\eta$ diverges where the loss curves more strongly than $2/\eta$. So says the theory of parabolas, and networks do not keep to parabolas. **What does training do where gradient descent ought to diverge?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_edge_of_stability.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_edge_of_stability.ipynb)
 #
 # **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 1 more to go further, 30 for the exercises; to work through it all, about 1 h 30 min
 

@@ -21,7 +21,7 @@
 # **A fit gives you four numbers. How sure are they?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_fit_and_error_bars.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_fit_and_error_bars.ipynb)
 #
 # **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 1 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
@@ -842,4 +842,4 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #
-# **Read next:** [19 The derivative of a solution](19_derivative_of_a_solution.ipynb) asks how such a minimum moves with the data.
+# **Read next:** [20 The derivative of a solution](20_derivative_of_a_solution.ipynb) asks how such a minimum moves with the data.

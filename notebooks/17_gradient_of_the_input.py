@@ -20,7 +20,7 @@
 # Training differentiates the loss by the weights. The same tape differentiates it by the picture. **Which pixels decide, and how little must they change?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_gradient_of_the_input.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_gradient_of_the_input.ipynb)
 #
 # **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 20 to read, 20 for the exercises; to work through it all, about 1 h 15 min
 
