@@ -19,7 +19,7 @@ from tapelab.explain.ground.log import keys_in
 from tapelab.explain.ground.measure import array, cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.missing.question import Finding, Question
-from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.values.rerun.evidence import Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace, of_node
 from tapelab.explain.values.study import study
 from tapelab.graphs.walks import reachable
@@ -62,7 +62,7 @@ class Passage:
     """Values and cotangents of the boxes of a sketch.
 
     Args:
-        replay: a `tapelab.explain.values.rerun.backward.Replay` of the target that is drawn.
+        replay: a `tapelab.explain.values.rerun.evidence.Replay` of the target that is drawn.
         origins: the nodes at which trouble began, each with what is to be written there: node → text.
         numbers: key of a tensor → the number in the table of what made it.
     """

@@ -17,8 +17,7 @@ from tapelab.explain.ground.measure import Gradient, Measures, array, number, ro
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
-from tapelab.explain.values.rerun.backward import Replay
-from tapelab.explain.values.rerun.evidence import ADDING, PASSING, READS, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, READS, Evidence, Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace
 
 import numpy as np
@@ -296,7 +295,6 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
         "op": story.node.name if story.node else "an operation",
         "of": "A value" if names["of"] == "s" else names["of"],
         "x": _value_there(evidence, story),
-        "units": f" in {values['dead']} of {values['units']} units for every example" if "dead" in values else "",
         "count": values.get("count", 1),
         "factor": f"{values.get('factor', 1):.3g}",
         "total": f"{values.get('total', 1):.3g}",

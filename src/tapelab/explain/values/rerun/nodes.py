@@ -1,9 +1,8 @@
-"""The log as a list of nodes, one for each operation that ran, also inside a tf.function, a branch or a loop.
+"""The log as a list of nodes, one for each operation that ran, also inside a tf.function or a branch.
 
 The body of a function is interpreted again, operation by operation, with the inputs that the call had; one that holds a
-custom gradient stays whole. What the call itself returned for its backward pass is *pinned*: used in place of what is
-computed again. So random numbers, dropout masks and variables that were changed since are the true ones. What a loop
-kept for its backward pass, round by round, is pinned too; in a loop within a loop there are no pins.
+custom gradient or a loop stays whole. What the call itself returned for its backward pass is *pinned*: used in place of
+what is computed again. So random numbers, dropout masks and variables that were changed since are the true ones.
 """
 
 import ast
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias
 from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.expressions import at, called, statement_at
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
-from tapelab.explain.ground.measure import Attributes, items
+from tapelab.explain.ground.measure import Attributes
 from tapelab.explain.ground.rendering import words_of
 from tapelab.graphs.program import (
     CALLS,
@@ -185,18 +184,14 @@ class _Interpreter:
     def _operation(self, operation: tf.Operation, inputs: Keys, pins: Pins, is_recorded: bool) -> Keys:
         trace = self._trace
         if operation.type in CALLS:
-            inner = function_body(operation.graph, operation.get_attr("f").name)
-            # What a loop keeps comes out through the call that TensorFlow puts around it.
-            ends = zip(inner.outputs, operation.outputs, strict=False)
-            kept = {inside.name: pins[outside.name] for inside, outside in ends if outside.name in pins}
-            return self._graph_run(inner, inputs, kept, is_recorded)
+            return self._graph_run(
+                function_body(operation.graph, operation.get_attr("f").name), inputs, {}, is_recorded
+            )
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = function_body(operation.graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, is_recorded)
-        if operation.type in LOOPS:
-            return self._loop(operation, inputs, pins, is_recorded)
-        if has_custom_gradient(operation):
+        if operation.type in LOOPS or has_custom_gradient(operation):
             raise NotInterpreted(operation.type)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
@@ -210,18 +205,6 @@ class _Interpreter:
             line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0],
         )  # fmt: skip
         return keys
-
-    def _loop(self, operation: tf.Operation, state: Keys, pins: Pins, is_recorded: bool) -> Keys:
-        condition, body = (function_body(operation.graph, operation.get_attr(name).name) for name in ("cond", "body"))
-        kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
-        kept = _pushed_in(body, kept)
-        number = 0
-        # The condition has no part in the gradient.
-        while self._is_true(*self._graph_run(condition, state, {}, False)):
-            kept_now = {name: items[number] for name, items in kept.items()}
-            state = self._graph_run(body, state, kept_now, is_recorded)
-            number += 1
-        return state
 
     def _is_true(self, key: int) -> bool:
         if key in self._unknown:
@@ -245,27 +228,6 @@ class _Interpreter:
         if any(is_handle(tensor.dtype) for tensor in operation.outputs):
             raise NotInterpreted(operation.type)
         return [tf.zeros((), tensor.dtype) for tensor in operation.outputs], False
-
-
-def _pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list[tf.Tensor]]:
-    """Find what each round of a loop kept for the backward pass.
-
-    Args:
-        body: the graph of one round.
-        lists: position of an output of the loop → its value; those that are not tensor lists are left out.
-
-    Returns:
-        Name of a tensor in the body → the list of its values, one for each round.
-    """
-    found = {}
-    for position, value in lists.items():
-        push = body.outputs[position].op
-        if push.type != "TensorListPushBack" or value.dtype != tf.variant:
-            continue
-        tensor = push.inputs[1]
-        if tensor.dtype not in (tf.variant, tf.resource):
-            found[tensor.name] = items(value, tensor.dtype)
-    return found
 
 
 def of_node(node: Node) -> ast.expr | None:
