@@ -10,6 +10,7 @@ from tapelab.explain.ground.log import Unrecorded, can_carry
 from tapelab.explain.missing.inside_functions import Body, Cut, cost_of
 from tapelab.explain.missing.paths import Step
 from tapelab.explain.missing.question import Finding, Question
+from tapelab.graphs.program import everything
 
 import tensorflow as tf
 
@@ -212,7 +213,8 @@ def _of_none(question: Question, ways: _Ways) -> Finding:
     cuts = ways.to_target(start)
     if cuts is None:
         unread = start is None and question.is_variable
-        return Finding("unused_variable" if unread else "unrelated", values={"more": ""})
+        lost = None if unread else of_lost_write(question.targets[0].graph)
+        return lost or Finding("unused_variable" if unread else "unrelated", values={"more": ""})
     if not ways.is_on_tape(question, start):
         line = _first_use(start)
         found = unwatched_variable(question, line, {"further": cuts}) if question.is_variable else None
@@ -223,6 +225,17 @@ def _of_none(question: Question, ways: _Ways) -> Finding:
     first = cuts[0]
     values = {"every": "A path", "dtype": "an integer"}
     return Finding(first.code, line=first.line, cuts=(first,), further=cuts[1:], values=values)
+
+
+def of_lost_write(graph: tf.Graph) -> Finding | None:
+    """The `Finding` of a TensorArray's write in a graph whose result nothing uses, or None."""
+    for operation in everything(graph.get_operations()):
+        kept = getattr(operation.graph, "outputs", ())
+        is_write = operation.type == "TensorListSetItem" and not operation.outputs[0].consumers()
+        if is_write and all(one is not operation.outputs[0] for one in kept):
+            fix = "losses = losses.write(index, value)  # keep what it returns, under the name of the TensorArray"
+            return Finding("unrelated", "lost_write", line=lines.first_own(operation.traceback), fix=fix)
+    return None
 
 
 def _first_use(tensor: tf.Tensor) -> Line | None:

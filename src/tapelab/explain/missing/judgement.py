@@ -5,10 +5,12 @@ passes a gradient. Then the tape is asked for the gradient. Only where the two a
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Kind, Log
 from tapelab.explain.ground.measure import Gradient
@@ -182,5 +184,6 @@ def said(question: Question, finding: Finding) -> tuple[str, str]:
     names |= finding.values
     cause = CAUSES[finding.code]
     fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
+    fix = re.sub(r"\btape\.", f"{lines.name_in(question.frame, question.tape) or 'tape'}.", fix)
     sentence = cause.otherwise[finding.seen] if finding.seen else cause.sentence
     return sentence.format(**names) + finding.more, fix

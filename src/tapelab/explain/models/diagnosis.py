@@ -119,12 +119,10 @@ class Diagnosis(Told):
     @property
     def _verdict(self) -> str:
         count, sick = len(self.variables), len(self.sick)
-        what = (
-            f"{sick} of {count} variables {'have' if sick > 1 else 'has'} a bad gradient"
-            if sick
-            else f"all {count} variables learn"
-        )
-        what = what if count > 1 else ("its variable has a bad gradient" if sick else "its variable learns")
+        bad = "something to mend" if all(one.status == "fine" for one in self.sick) else "a bad gradient"
+        who = f"{sick} of {count} variables {'have' if sick > 1 else 'has'}" if count > 1 else "its variable has"
+        learns = f"all {count} variables learn" if count > 1 else "its variable learns"
+        what = f"{who} {bad}" if sick else learns
         if not sick and (self.step or self._dying):
             what = f"all {count} variables get gradients, and "
             what += "the step hardly uses them" if self.step else str(self._dying[0])

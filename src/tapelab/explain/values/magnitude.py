@@ -75,11 +75,11 @@ def story(evidence: Evidence, largest: float) -> Story:
     steps = [step for step in flow(evidence) if not math.isnan(step.factor)]
     groups = collections.defaultdict(list)
     for step in steps:
-        groups[step.node.line, step.node.op].append(step)
+        groups[step.node.line, step.node.op, step.node.layer].append(step)
     by_line = collections.defaultdict(float)
-    for (line, _), members in groups.items():
+    for (line, *_), members in groups.items():
         by_line[line] += _logs(members)
-    candidates = [members for (_, op), members in groups.items() if op not in _SCALING]
+    candidates = [members for (_, op, _), members in groups.items() if op not in _SCALING]
     if not candidates:
         return Story("exists", None, is_alarm=False)
     pick = max if grows else min

@@ -16,6 +16,7 @@ from tapelab.explain.ground.log import Log, keys_in, keys_of
 from tapelab.explain.ground.measure import Gradient, Measures, array, number, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
+from tapelab.explain.values.mechanisms import PRODUCTS
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import ADDING, PASSING, READS, Evidence, Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace
@@ -343,5 +344,6 @@ def _value_there(evidence: Evidence, story: Story) -> str:
         bad = ~np.isfinite(values)
     if bad.shape == values.shape and bad.any():
         picked = values[bad]
-    is_largest_told = story.code in ("overflow", "saturated", "clipped")
+    is_product = story.code == "steep" and story.node.op in PRODUCTS
+    is_largest_told = is_product or story.code in ("overflow", "saturated", "clipped")
     return number(picked[np.argmax(np.abs(picked))] if is_largest_told else picked[0])

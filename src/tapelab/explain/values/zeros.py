@@ -92,6 +92,8 @@ def all_zero(evidence: Evidence) -> Story:
         code = _constant_or_stationary(evidence, node, position, code)
     if code == "unknown_zero":
         return Story("unexplained", node, node.inputs[position], is_alarm=False, certain=False)
+    if code == "piecewise_linear":  # of which what is to blame is the forward operation
+        node, position = evidence.maker(node.inputs[1]) or node, 0
     silenced = _silenced_before(evidence, node, position, code)
     return silenced or Story(code, node, node.inputs[position], is_alarm=code not in BENIGN)
 
