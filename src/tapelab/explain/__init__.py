@@ -21,8 +21,8 @@ How it works, room by room, in the order in which to read it.
   passes a gradient, `paths` puts the ways together. `cut_path` judges where values flow from source to target,
   `no_path` where they do not, and `judgement` holds this against the tape.
 - `asking` asks both, and `explanation` is the answer.
-- `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table, also
-  one to go through row by row.
+- `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table,
+  also one to go through row by row.
 - `models`: of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is
   the answer, and `watch` does so while fit runs; `rate` tells whether a step was too long.
 - `retracing`, why a tf.function was traced again: `traces` reads what TensorFlow keeps, `causes` says what differs and

@@ -105,11 +105,12 @@ def number(value: float | complex | np.number) -> str:
     """Write a number with at most four significant digits."""
     if np.iscomplexobj(value):
         return f"{value:.3g}"
-    if np.isnan(value):
+    real = float(np.real(value))
+    if np.isnan(real):
         return "NaN"
-    if np.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    text = f"{float(value) + 0.0:.4g}"  # no -0
+    if np.isinf(real):
+        return "inf" if real > 0 else "-inf"
+    text = f"{real + 0.0:.4g}"  # no -0
     if "e" in text:
         digits, exponent = text.split("e")
         return f"{digits}e{int(exponent)}"

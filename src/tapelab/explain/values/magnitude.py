@@ -75,11 +75,11 @@ def story(evidence: Evidence, largest: float) -> Story:
     steps = [step for step in flow(evidence) if not math.isnan(step.factor)]
     groups = collections.defaultdict(list)
     for step in steps:
-        groups[step.node.line, step.node.op, step.node.layer].append(step)
+        groups[step.node.line, step.node.op].append(step)
     by_line = collections.defaultdict(float)
-    for (line, *_), members in groups.items():
+    for (line, _), members in groups.items():
         by_line[line] += _logs(members)
-    candidates = [members for (_, op, _), members in groups.items() if op not in _SCALING]
+    candidates = [members for (_, op), members in groups.items() if op not in _SCALING]
     if not candidates:
         return Story("exists", None, is_alarm=False)
     pick = max if grows else min
@@ -87,7 +87,9 @@ def story(evidence: Evidence, largest: float) -> Story:
     worst = pick(chosen, key=lambda step: step.factor)
     if abs(_logs([worst])) > max(math.log10(_STEEP), 0.5 * abs(_logs(chosen))):  # one step, and others of its kind
         chosen = [worst]
-    node, total = chosen[0].node, 10 ** _logs(chosen)
+    # A recurrent layer has its operation for each step, and what comes after it once.
+    layers = [step.node.layer for step in chosen]
+    node, total = chosen[layers.index(max(layers, key=layers.count))].node, 10 ** _logs(chosen)
     values = {"count": len(chosen), "factor": 10 ** (_logs(chosen) / len(chosen)), "total": total}
     together = 10 ** by_line[node.line]
     if len(chosen) >= _REPEATED and (max(total, together) > 30 if grows else min(total, together) < 1 / 30):

@@ -47,11 +47,18 @@ def _is_degenerate(evidence: Evidence, node: Node) -> bool:
     return bool(_equal(evidence, node).any())
 
 
+def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
+    """Whether a root is taken at 0 and gets 0 from above: TensorFlow takes 0 times its infinite slope to be 0."""
+    above = evidence.replay.passed[node].upstream[0]
+    return above is not None and bool(((array(above) == 0) & (evidence.array(node.inputs[0]) == 0)).any())
+
+
 SPECIAL_POINTS = {
     "zero_coefficient": _is_zero_coefficient,
     "equal_eigenvalues": _is_degenerate,
     "product_with_zero": _has_zero,
     "kinks_meet": _at_kink,
+    "root_at_zero": _is_root_without_cotangent,
 }
 
 
@@ -72,11 +79,12 @@ def story(evidence: Evidence) -> Story | None:
         if found:
             # Two rows may hold, and one of them be innocent: what is told is that the gradient is off, and where from.
             nodes = [node for node in evidence.replay.passed if not evidence.depends.isdisjoint(node.inputs)]
-            if not _is_missed(evidence, nodes):
+            if not _is_missed(evidence, nodes, code == "root_at_zero"):
                 return None
             node = min(found, key=lambda one: one.index)
             code = "wrong_at_zero" if node.op == "Cumprod" and not node.is_backward else code
-            return Story(code, node, node.inputs[0])
+            values = {"at": evidence.array(node.inputs[0]) == 0} if code == "root_at_zero" else {}
+            return Story(code, node, node.inputs[0], values=values)
     return None
 
 
@@ -114,9 +122,10 @@ def _turn(vectors: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return product - np.swapaxes(product.conj(), -1, -2)
 
 
-def _is_missed(evidence: Evidence, nodes: Iterable[Node]) -> bool:
+def _is_missed(evidence: Evidence, nodes: Iterable[Node], at_edge: bool) -> bool:
     """Whether differences to both sides agree along each of some directions, and in one of them not with the gradient.
 
+    At the edge of where the target is defined there is one side alone.
     A custom gradient, and a function that could not be taken apart, is not what it computes: nothing is said.
     """
     if any(node.is_custom or node.is_opaque for node in nodes):
@@ -127,9 +136,9 @@ def _is_missed(evidence: Evidence, nodes: Iterable[Node]) -> bool:
     generator = np.random.default_rng(0)
     missed = False
     for _ in range(_TRIES):
-        direction = generator.uniform(0.5, 1.0, x.shape) * generator.choice([1.0, -1.0], x.shape)
+        direction = generator.uniform(0.5, 1.0, x.shape) * generator.choice([1.0, 1.0 if at_edge else -1.0], x.shape)
         try:
-            verdict = _differs(evidence, direction, float(np.sum(gradient * direction)), x)
+            verdict = _differs(evidence, direction, float(np.sum(gradient * direction)), x, at_edge)
         except ValueError:
             return False
         if verdict is None:
@@ -138,7 +147,7 @@ def _is_missed(evidence: Evidence, nodes: Iterable[Node]) -> bool:
     return missed
 
 
-def _differs(evidence: Evidence, direction: np.ndarray, slope: float, x: np.ndarray) -> bool | None:
+def _differs(evidence: Evidence, direction: np.ndarray, slope: float, x: np.ndarray, at_edge: bool) -> bool | None:
     """Whether the target's slope along a direction is another; None where there is none, or it is not known."""
     step = _STEP * max(1.0, float(np.abs(x).max(initial=0.0)))
     here = evidence.target_sum()
@@ -146,9 +155,14 @@ def _differs(evidence: Evidence, direction: np.ndarray, slope: float, x: np.ndar
     central, bends = [], []
     for h in (step, step / 2):
         above, below = (evidence.target_moved(side * h * direction) for side in (1, -1))
+        if at_edge:
+            if np.isfinite(below):
+                return None  # not at the edge
+            below = 2 * here - above  # as if it went on straight
         central.append((above - below) / (2 * h))
         bends.append(abs(above - 2 * here + below) / h)  # by how much the slopes to both sides differ
-    found = (4 * central[1] - central[0]) / 3  # what is left of the error falls with the square of the step
+    # What is left of the error falls with the square of the step, to one side with the step.
+    found = 2 * central[1] - central[0] if at_edge else (4 * central[1] - central[0]) / 3
     size = max(abs(found), abs(slope))
     if not np.isfinite([*central, *bends]).all() or abs(central[1] - central[0]) > _OFF * size + noise:
         return None

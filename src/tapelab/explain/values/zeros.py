@@ -93,7 +93,8 @@ def all_zero(evidence: Evidence) -> Story:
     if code == "unknown_zero":
         return Story("unexplained", node, node.inputs[position], is_alarm=False, certain=False)
     if code == "piecewise_linear":  # of which what is to blame is the forward operation
-        node, position = evidence.maker(node.inputs[1]) or node, 0
+        near = (evidence.maker(node.inputs[1]), *evidence.users(node.inputs[1]))
+        node, position = next((one for one in near if one is not None and node.op == f"{one.op}Grad"), node), 0
     silenced = _silenced_before(evidence, node, position, code)
     return silenced or Story(code, node, node.inputs[position], is_alarm=code not in BENIGN)
 
