@@ -8,7 +8,7 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing import callables
 from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
 
@@ -98,7 +98,7 @@ def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[
 
 def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf]) -> str:
     shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
-    if traces.compiled_by_xla(function):
+    if getattr(function, "_jit_compile", False):
         first = f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"
         return f"{first}\ndataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"
     is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
@@ -151,7 +151,7 @@ def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0
         earlier = [_differences(old, trace) for old in found[:number]]
         # Of those that resemble it as much, the latest. A list built in another way is less alike than all its values.
         differences = min(reversed(earlier), key=lambda one: (sum(code == "structure" for _, code in one), len(one)))
-        if traces.relaxes(function):
+        if getattr(function, "_reduce_retracing", False):
             differences = [(path, "relaxed" if code == "shape" else code) for path, code in differences]
         for difference in differences:
             by_cause.setdefault(difference, []).append(number)
