@@ -147,7 +147,9 @@ class Watch(tf.keras.callbacks.Callback):
             # Keras passes a missing part of a batch as an optional without a value.
             batch = tf.nest.map_structure(lambda one: None if isinstance(one, tf.experimental.Optional) else one, drawn)
             model_step.build(self.model, batch)
-            before = [(one, tf.identity(one)) for one in model_step.state_of(self.model)]
+            if self._count < 2:  # the first step makes what the optimizer keeps
+                self._look_at_variables()
+            before = list(zip(self._depended_on, self._read(), strict=True))
             try:
                 logs = run(iter([drawn]))
             except ValueError as error:
@@ -162,16 +164,22 @@ class Watch(tf.keras.callbacks.Callback):
             raise StopIteration
         return logs
 
+    def _look_at_variables(self) -> None:
+        """Compile the reading of what a step depends on, and the sum of what it leaves."""
+        self._depended_on, self._left = (model_step.state_of(self.model, collected) for collected in (False, True))
+        options = {"autograph": False, "reduce_retracing": True}
+        self._read = tf.function(lambda: [tf.identity(one) for one in self._depended_on], **options)
+        self._sum = tf.function(lambda more: _sum_of([*self._left, *more]), **options)
+
     def _take(self, looked: Looked) -> None:
         """Keep a step, and see what is to be said of it."""
         self._kept.append(looked)
         if self.every and self._can_sample and looked.step % self.every == 0:
             self._sample(looked)
             self._look_at_rate(looked)
-        variables = model_step.state_of(self.model, with_collected=True)
-        batch = tf.nest.flatten(looked.batch, expand_composites=True)
-        if not math.isfinite(_sum_of([*variables, *batch, *looked.losses.values()])):
-            self._look_closer(looked, variables)
+        more = [*tf.nest.flatten(looked.batch, expand_composites=True), *looked.losses.values()]
+        if not math.isfinite(self._sum([tf.convert_to_tensor(one) for one in more if one is not None])):
+            self._look_closer(looked)
 
     def _sample(self, looked: Looked) -> None:
         try:
@@ -201,10 +209,10 @@ class Watch(tf.keras.callbacks.Callback):
     def _of_batch(self, batch: Any, before: model_step.Weights) -> Diagnosis:
         return diagnosed(self.model, None, batch, self._asked, before, without_step=True)
 
-    def _look_closer(self, looked: Looked, variables: Sequence[Any]) -> None:
+    def _look_closer(self, looked: Looked) -> None:
         """A sum is not finite: see of which numbers, and end the training if that does harm."""
         batch = not_finite_in(looked.batch)
-        after = [name_of(one, self.model) for one in variables if not is_finite(one)]
+        after = [name_of(one, self.model) for one in self._left if not is_finite(one)]
         losses = [name for name, value in looked.losses.items() if not is_finite(value)]
         if after or losses:
             self.model.stop_training = True
@@ -262,17 +270,14 @@ class Watch(tf.keras.callbacks.Callback):
         return len(pairs) > 1 and all(new > _GROWTH * old > 0 or not math.isfinite(new) for old, new in pairs)
 
 
-def _sum_of(values: Iterable[Any]) -> float:
+def _sum_of(values: Iterable[Any]) -> tf.Tensor:
     """The sum of all floating-point numbers in tensors and variables: finite where all of these are, but for overflow.
 
     So a sum that is not finite is a reason to look again at each number, and no verdict.
     """
-    total = 0.0
-    for value in values:
-        if value is not None and tf.as_dtype(value.dtype).is_floating:
-            value = tf.reduce_sum(value)
-            total += tf.cast(value, tf.float32) if value.dtype.size < 4 else tf.cast(value, tf.float64)
-    return float(total)
+    floating = [tf.convert_to_tensor(one) for one in values if tf.as_dtype(one.dtype).is_floating]
+    wide = [tf.cast(one, tf.float32) if one.dtype.size < 4 else one for one in floating]
+    return tf.add_n([tf.zeros((), tf.float64), *(tf.cast(tf.reduce_sum(one), tf.float64) for one in wide)])
 
 
 def _of_no_step(step: int, names: Sequence[str]) -> str:

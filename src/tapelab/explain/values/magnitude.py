@@ -102,6 +102,8 @@ def _logs(steps: Iterable[FlowStep]) -> float:
 
 
 def _single(evidence: Evidence, node: Node, grows: bool, values: dict[str, Any]) -> Story:
+    if node.is_opaque:
+        return Story("unexplained", node, certain=False)
     if node.op in ("SelfAdjointEigV2", "Svd", "Eig", "MatrixInverse", "MatrixSolve", "Cholesky"):
         code, key = mechanisms.of_infinite(evidence, node)
         return Story("ill_conditioned" if node.op == "Cholesky" else code, node, key, values=values)
