@@ -25,7 +25,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
 #
-# **Prerequisites:** none · **Minutes:** 10 to read, 1 for the exercises; to work through it all, about 15 min
+# **Prerequisites:** none · **Minutes:** 11 to read, 1 for the exercises; to work through it all, about 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -284,6 +284,7 @@ plt.show()
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
+# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) says each derivative in all three. To look something up: the tape on [one page](../site/cheat_sheet.md), and [all traps](../site/traps.md).
 # - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
@@ -291,7 +292,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 11 + 1 |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 28 + 30 |

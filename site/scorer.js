@@ -1,6 +1,6 @@
 /* The order of what a search finds: pages that answer a question, then names, then notebooks. */
 const ANSWERS = [
-  "how_it_compares", "working", "derivatives_by_task", "retracing", "gradient_is_nan_or_zero", "which_derivative",
+  "how_it_compares", "working", "traps", "cheat_sheet", "phrasebook", "derivatives_by_task", "retracing", "gradient_is_nan_or_zero", "which_derivative",
   "gradient_is_none",
 ]; // where two are as good, the later one comes first
 const BACKGROUND = /^(audit\/|for_teachers\/|how_it_is_built$)/;

@@ -5,6 +5,7 @@ import warnings
 from tapelab.derivatives import (
     FallbackWarning,
     clipped_gradient,
+    per_example_gradients,
     per_example_norms,
 )
 from tapelab.runtime import tf
@@ -393,3 +394,44 @@ def hidden(x):
 def test_losses_in_functions_of_tensorflow_take_one_pass(f):
     check(f, [W1, B1, W2], X)
     check(f, [W1, B1, W2], X, batch_chunk_size=2)
+
+
+# What is in memory.
+
+
+def test_dense_layers_gradients_are_never_there_and_filters_are_products():
+    """Two vectors of each example are enough for its norm and its share; the plain tape's two examples apart."""
+    x, w, v, images = tf.ones((64, 6)), variable(6, 7), variable(7, 5), tf.ones((64, 8, 8, 2))
+    filters = variable(3, 3, 2, 4, dtype=tf.float32)
+
+    @tf.function
+    def dense(x):
+        loss = lambda x: tf.reduce_sum(tf.tanh(tf.tanh(x @ w) @ v) ** 2)  # noqa: E731
+        return clipped_gradient(loss, wrt=[w, v], max_norm=1.0)(tf.cast(x, tf.float64))
+
+    @tf.function
+    def convolution(images):
+        return per_example_gradients(lambda x: tf.reduce_sum(tf.nn.conv2d(x, filters, 2, "SAME") ** 2), wrt=filters)(
+            images
+        )
+
+    graph = dense.get_concrete_function(x).graph
+    largest = max(t.shape.num_elements() or 0 for op in graph.get_operations() for t in op.outputs)
+    assert largest <= 64 * 7
+    kinds = [op.type for op in convolution.get_concrete_function(images).graph.get_operations()]
+    assert kinds.count("BatchMatMulV2") == 1
+    assert "While" not in kinds
+
+
+@pytest.mark.parametrize(
+    "used", [lambda x, w: x @ w @ w, lambda x, w: tf.matmul(x, w, transpose_b=True), lambda x, w: (x @ w) * w[0]]
+)
+def test_a_matrix_used_otherwise_than_once_as_it_is(used):
+    square = variable(6, 6)
+    check(lambda x: tf.reduce_sum(tf.sin(used(x, square)) ** 3), [square], X)
+
+
+@pytest.mark.parametrize("padding", ["VALID", "SAME", [[0, 0], [2, 1], [0, 3], [0, 0]]], ids=str)
+def test_patches_of_a_padded_strided_convolution(padding):
+    images, filters = GENERATOR.standard_normal((3, 9, 8, 2)), variable(3, 2, 2, 4)
+    check(lambda x: tf.reduce_sum(tf.sin(tf.nn.conv2d(x, filters, [2, 3], padding))), [filters], images)

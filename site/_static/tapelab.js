@@ -42,6 +42,17 @@ document.addEventListener("DOMContentLoaded", () => {
       picture.classList.add("plays");
     });
   }
+  /* A long table shows the rows that have all words. */
+  const filter = document.querySelector(".filter");
+  if (filter) {
+    const rows = [...document.querySelectorAll("article tbody tr")], count = filter.querySelector("output");
+    filter.hidden = false;
+    filter.addEventListener("input", ({ target }) => {
+      const words = target.value.toLowerCase().match(/\S+/g) ?? [];
+      rows.forEach((row) => { row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word)); });
+      count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
+    });
+  }
   /* The sidebar alone is moved to the present page: scrollIntoView would move the text, too. */
   const present = document.querySelector(".sidebar-tree .current-page");
   const sidebar = present?.closest(".sidebar-scroll");

@@ -298,20 +298,23 @@ def test_the_text_stands_where_it_stood_on_a_page_without_contents(site, context
         ("dead ReLU", "gradient_is_nan_or_zero"),
         ("gradient is zero", "gradient_is_nan_or_zero"),
         ("triggered tf.function retracing", "retracing"),
-        ("Hessian", "api/derivatives"),
+        ("Hessian", "which_derivative"),
+        ("jacobian slow", "which_derivative"),
         ("Laplacian", "which_derivative"),
         ("per-example gradients", "which_derivative"),
         ("cotangent", "glossary"),
         ("influence functions", "notebooks/22_influence_functions"),
         ("install", "working"),
         ("GPU", "working"),
-        ("PyTorch", "how_it_compares"),
+        ("PyTorch", "phrasebook"),
         ("why is tape.gradient returning None", "gradient_is_none"),
         ("loss becomes nan after a few steps", "gradient_is_nan_or_zero"),
         ("my model does not learn", "gradient_is_nan_or_zero"),
         ("tf.function slow retracing warning", "retracing"),
         ("'NoneType' object has no attribute 'numpy'", "gradient_is_none"),
         ("gradients per sample", "which_derivative"),
+        ("traps", "traps"),
+        ("cheat sheet", "cheat_sheet"),
         ("stop gradient", "notebooks/06_stop_gradient"),
         ("stop gradient target network", "notebooks/06_stop_gradient"),
         ("quiz solutions", "for_teachers"),
@@ -323,6 +326,20 @@ def test_a_search_finds_the_right_page_first(site, context, query, page):
     browser.goto(f"{address}/search.html?q={query}")
     first = browser.locator("#search-results li a").first
     assert first.get_attribute("href").partition(".html")[0] == page
+
+
+def test_the_cheat_sheet_prints_on_one_page_and_the_traps_are_filtered(site, context):
+    address, _ = site
+    page = context()
+    page.goto(f"{address}/cheat_sheet.html")
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", page.pdf(format="A4"))) == 1
+    page.goto(f"{address}/traps.html")
+    rows = page.locator("article tbody tr")
+    assert rows.count() > 150
+    page.fill(".filter input", "IndexedSlices")
+    shown = [row.inner_text() for row in rows.all() if row.is_visible()]
+    assert 0 < len(shown) < 10
+    assert all("indexedslices" in text.lower() for text in shown)
 
 
 def test_where_no_page_has_all_words_the_best_are_found_and_no_excerpt_is_folded_code(site, context):

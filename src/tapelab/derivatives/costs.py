@@ -62,9 +62,6 @@ STRIP, STRIP_SHARE = 2**22, 10
 
 # Examples in a chunk of a clipped gradient: 32 to 512 took 0.92 to 1.07 times as long.
 CLIPPED_EXAMPLES = 256
-# Elements of a filter: up to here, a convolution with one filter for each gathers patches faster than copying does.
-# Copying took 2.6 to 5 times as long up to 50, 1.1 to 1.3 times at 72 and 144, and half as long at 400.
-GATHERED = 100
 # Products with so many vectors go through a data set at once: one by one took 1.3 times as long for a small network,
 # four at once 1.1 times, sixteen 0.96 times; for a large one all took as long. Each has three vectors in memory.
 VECTORS = 8

@@ -1,5 +1,6 @@
 """Gradients of each example's loss, their norms, and the sum of clipped ones: by definition those of batches of one."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -193,13 +194,23 @@ class _Norms(Recipe):
     def _part(self, call: Call, indices: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Return the norms of these examples' gradients, and if they are clipped, for each source their sum."""
         count = indices.shape[0] if indices.shape[0] is not None else tf.size(indices)
-        rows = map_rows(lambda index: _row(call, tf.gather(indices, index)), call.specs, count, call.how)
-        flat = [tf.reshape(tf.cast(row, dtype), [count, math.prod(row.shape[1:])]) for row in rows]
+        seen: list[list[int]] = []
+
+        def row(index: Any) -> list[tf.Tensor]:
+            factors = _factors(call, tf.gather(indices, index), norms=True)
+            seen.append([len(parts) for parts in factors])
+            return [part for parts in factors for part in parts]
+
+        found = map_rows(row, call.specs, count, call.how)
+        flat = iter([tf.reshape(tf.cast(part, dtype), [count, math.prod(part.shape[1:])]) for part in found])
+        # For each source its gradients, or the two vectors whose products these are.
+        gradients = [[next(flat) for _ in range(parts)] for parts in seen[-1]]
         # Scaled, so that no square leaves the range of floats.
-        largest = tf.reduce_max(tf.stack([tf.reduce_max(tf.abs(part), 1) for part in flat if part.shape[1]]), 0)
+        sizes = [[tf.reduce_max(tf.abs(part), 1) for part in parts] for parts in gradients if parts[0].shape[1]]
+        largest = tf.reduce_max(tf.stack([math.prod(parts) for parts in sizes]), 0)
         scale = tf.where(largest == 0, tf.ones_like(largest), largest)
-        units = [part / scale[:, tf.newaxis] for part in flat]
-        lengths = tf.sqrt(tf.add_n([tf.reduce_sum(part**2, 1) for part in units]))
+        units = [[parts[0] / scale[:, tf.newaxis], *parts[1:]] for parts in gradients]
+        lengths = tf.sqrt(tf.add_n([math.prod(tf.reduce_sum(part**2, 1) for part in parts) for parts in units]))
         norms = lengths * scale
         if self.max_norm is None:
             return [norms]
@@ -207,8 +218,8 @@ class _Norms(Recipe):
         return [
             norms,
             *[
-                tf.reshape(tf.linalg.matvec(part, weights, transpose_a=True), source.shape)
-                for part, source in zip(units, call.sources, strict=True)
+                tf.reshape(_weighted(weights, *parts), source.shape)
+                for parts, source in zip(units, call.sources, strict=True)
             ],
         ]
 
@@ -308,10 +319,28 @@ def _look_for_writes(call: Call) -> None:
 
 def _row(call: Call, index: Any) -> list[tf.Tensor]:
     """The gradient of one example's loss."""
+    return [parts[0] for parts in _factors(call, index)]
+
+
+def _factors(call: Call, index: Any, norms: bool = False) -> list[list[tf.Tensor]]:
+    """The gradient of one example's loss: for each source a list of it alone.
+
+    Args:
+        norms: whether a matrix that is multiplied once, by one row, may have two vectors in its list, whose outer
+            product is its gradient.
+    """
+    before = set() if tf.executing_eagerly() else set(tf.compat.v1.get_default_graph().get_operations())
     recording = record_alone(call, call.sources, alone(call.data, index), persistent=True)
     if call.how == VECTORIZED:
-        return _by_products(call, recording)
-    return dense(gradient(recording), call.sources)
+        return _by_products(recording, before, norms)
+    return [[part] for part in dense(gradient(recording), call.sources)]
+
+
+def _weighted(weights: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor | None = None) -> tf.Tensor:
+    """The weighted sum of gradients, or of the outer products of vectors."""
+    if columns is None:
+        return tf.linalg.matvec(rows, weights, transpose_a=True)
+    return tf.matmul(rows, columns * weights[:, tf.newaxis], transpose_a=True)
 
 
 def _row_agrees(index: Any, outputs: Tensors, expected: Tensors) -> tf.Tensor:
@@ -355,43 +384,52 @@ def _chunk(
     )
 
 
-# Filters -----------------------------------------------------------------------------------------------------------
+# Matrices and filters ------------------------------------------------------------------------------------------------
 
 
-def _by_products(call: Call, recording: Recording) -> list[tf.Tensor]:
+def _by_products(recording: Recording, before: set[tf.Operation], norms: bool) -> list[list[tf.Tensor]]:
     """Return gradients; those of convolutions' filters as products of patches of the image with the cotangents.
 
     `tf.vectorized_map` would compute them in a loop over the examples.
+
+    Args:
+        before: the graph's operations that are not of this recording.
+        norms: whether of a matrix the two vectors are enough: the norm of their product is that of theirs
+            (Goodfellow, "Efficient per-example gradient computations", 2015).
     """
     sources = recording.sources
-    filters = _filters(sources)
-    outputs = [op.outputs[0] for ops in filters.values() for op in ops]
-    others = [source for index, source in enumerate(sources) if index not in filters]
+    uses = _uses(sources, before, norms)
+    outputs = [op.outputs[0] for ops in uses.values() for op in ops]
+    others = [source for index, source in enumerate(sources) if index not in uses]
     found, cotangents = recording.tape.gradient(recording.outputs, [others, outputs])
     rest, left = iter(dense(found, others)), iter(dense(cotangents, outputs))
     rows = []
     for index, source in enumerate(sources):
-        if index not in filters:
-            rows.append(next(rest))
-            continue
-        products = [
-            tf.matmul(_patches(op, source.shape), tf.reshape(next(left), [-1, source.shape[-1]]), transpose_a=True)
-            for op in filters[index]
-        ]
-        rows.append(tf.reshape(tf.add_n(products), source.shape))
+        if index not in uses:
+            rows.append([next(rest)])
+        elif uses[index][0].type == "MatMul":
+            rows.append([uses[index][0].inputs[0], next(left)])
+        else:
+            products = [
+                tf.matmul(_patches(op, source.shape), tf.reshape(next(left), [-1, source.shape[-1]]), transpose_a=True)
+                for op in uses[index]
+            ]
+            rows.append([tf.reshape(tf.add_n(products), source.shape)])
     return rows
 
 
-def _filters(sources: Sequence[Any]) -> dict[int, list[tf.Operation]]:
-    """Return the sources that are used as filters of convolutions alone, and these, in the graph being built."""
+def _uses(sources: Sequence[Any], before: set[tf.Operation], norms: bool) -> dict[int, list[tf.Operation]]:
+    """Return the sources that are filters of convolutions alone, or a matrix that is used once, and these uses."""
     graph, uses = tf.compat.v1.get_default_graph(), {}
     for index, source in enumerate(sources):
-        if source.shape.rank != 4:
+        if source.shape.rank not in (2, 4):
             continue
         within = [tensor for tensor in inside(graph, [source]) if tf.is_symbolic_tensor(tensor)]
         consumers = [op for tensor in within if tensor.graph is graph for op in _consumers(tensor)]
-        if consumers and all(_is_filter(op, source.shape) for op in consumers):
-            uses[index] = consumers
+        own = [op for op in consumers if op not in before]
+        filters = source.shape.rank == 4 and own and all(_is_filter(op, source.shape) for op in own)
+        if filters or (norms and len(own) == 1 and _is_matrix(own[0], source)):
+            uses[index] = own
     return uses
 
 
@@ -417,17 +455,28 @@ def _is_filter(op: tf.Operation, shape: tf.TensorShape) -> bool:
     )
 
 
+def _is_matrix(op: tf.Operation, source: Any) -> bool:
+    """Whether this multiplies one row by the source as it is."""
+    return (
+        op.type == "MatMul"
+        and not (op.get_attr("transpose_a") or op.get_attr("transpose_b"))
+        and op.inputs[0].shape == (1, source.shape[0])
+        and op.inputs[1].shape == source.shape
+        and op.inputs[1].dtype == source.dtype
+        and op.inputs[0] is not op.inputs[1]
+    )
+
+
 def _patches(op: tf.Operation, shape: tf.TensorShape) -> tf.Tensor:
     """What a filter meets at each position: shape (positions, elements of the filter for one channel out)."""
-    images, padding = op.inputs[0], op.get_attr("padding").decode()
-    strides, dilations = op.get_attr("strides"), op.get_attr("dilations")
-    if padding == "EXPLICIT":
-        pairs = op.get_attr("explicit_paddings")
-        images, padding = tf.pad(images, [pairs[:2], pairs[2:4], pairs[4:6], pairs[6:]]), "VALID"
-    count = math.prod(shape[:3])
-    if count <= costs.GATHERED:
-        one_hot = tf.reshape(tf.eye(count, dtype=images.dtype), [*shape[:3], count])
-        found = tf.nn.conv2d(images, one_hot, strides[1:3], padding, dilations=dilations[1:3])
-    else:
-        found = tf.image.extract_patches(images, [1, *shape[:2], 1], strides, dilations, padding)
-    return tf.reshape(found, [-1, count])
+    images, padding, explicit = op.inputs[0], op.get_attr("padding"), op.get_attr("explicit_paddings")
+    pads, along = [[0, 0]], []
+    for axis in (1, 2):
+        stride, dilation = op.get_attr("strides")[axis], op.get_attr("dilations")[axis]
+        reach = stride * (op.outputs[0].shape[axis] - 1) + 1
+        missing = max(reach + dilation * (shape[axis - 1] - 1) - images.shape[axis], 0) if padding == b"SAME" else 0
+        pads.append(explicit[2 * axis : 2 * axis + 2] or [missing // 2, missing - missing // 2])
+        along.append([slice(start * dilation, start * dilation + reach, stride) for start in range(shape[axis - 1])])
+    images = tf.pad(images, [*pads, [0, 0]])
+    found = [images[:, rows, columns] for rows, columns in itertools.product(*along)]
+    return tf.reshape(tf.concat(found, -1), [-1, math.prod(shape[:3])])
