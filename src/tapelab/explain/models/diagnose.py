@@ -337,7 +337,7 @@ def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
 
 def _unfit_metrics(model: tf.keras.Model, batch: Any) -> Iterator[str]:
     """What is said of an accuracy of numbers that are no classes."""
-    labels = batch[1] if isinstance(batch, tuple) else None
+    labels = batch[1] if isinstance(batch, tuple) and len(batch) > 1 else None
     names = {inner.name for one in model.metrics for inner in getattr(one, "metrics", [one])}
     is_measured = tf.is_tensor(labels) and labels.dtype.is_floating and bool((array(labels) % 1).any())
     if is_measured and names & {"acc", "accuracy", "binary_accuracy"}:
