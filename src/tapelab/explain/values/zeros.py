@@ -22,7 +22,7 @@ _MUCH = 0.25  # of what is quantised lies outside the range: the range does not 
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
 
 # What is worth a note where some elements are zero.
-_NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero", "at_kink"})
+_NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero"})
 
 
 def without_effect(evidence: Evidence) -> Story | None:
