@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb)
 #
-# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 23 to read, 2 more to go further, 33 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 22 to read, 2 more to go further, 33 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -64,8 +64,8 @@ print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2.numpy())
 
 # %% [markdown]
-# By hand: $y = x^3$, $y' = 3x^2 = 3$ and $y'' = 6x = 6$ at $x = 1$. The inner tape recorded the cube. The outer tape was asked about `dy_dx`, which no
-# line of this program computes except `inner.gradient`.
+# By hand: $y' = 3x^2 = 3$ and $y'' = 6x = 6$ at $x = 1$. The inner tape recorded the cube. The outer tape was asked about `dy_dx`, which no line of
+# this program computes except `inner.gradient`.
 #
 # **You will be able to**
 #
@@ -77,8 +77,8 @@ print("d²y/dx² =", d2y_dx2.numpy())
 # %% [markdown]
 # ## 1. A gradient of a gradient
 #
-# What did the outer tape see? `ExplainTape` is a `tf.GradientTape` that can show its record. Here it takes the place of the outer tape, and the
-# table lists everything between `x` and `dy_dx`.
+# `ExplainTape` is a `tf.GradientTape` that can show its record. Here it takes the place of the outer tape, and lists everything between `x` and
+# `dy_dx`.
 
 # %%
 with ExplainTape() as outer:
@@ -89,10 +89,8 @@ with ExplainTape() as outer:
 print(table(outer, dy_dx, x))
 
 # %% [markdown]
-# Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, spelt out as
-# $3 \cdot x^2$. To the outer tape these are two operations like any others. It recorded them because they ran inside its block.
-#
-# Read the last column upwards and you have the second backward pass: 1 arrives at the product, 3 at the square, and $3 \cdot 2x = 6$ at `x`.
+# Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, $3 \cdot x^2$. To the outer
+# tape these are two operations like any others, and they ran inside its block.
 #
 # **Predict.** Both tapes record the same line again, but now `inner.gradient` stands outside both blocks. What are the first and the second derivative?
 
@@ -126,8 +124,8 @@ np.testing.assert_allclose(outer.gradient(inside, x), 6.0, rtol=1e-6)
 assert explain(too_early, late, x).code == "target_after_tape"
 
 # %% [markdown]
-# The first derivative is still right: a tape may be asked after its block has closed. But the backward pass now ran when nobody was
-# recording. To the outer tape `dy_dx` is a number from nowhere, and the second derivative is `None`, without an error.
+# The first derivative is still right: a tape may be asked after its block has closed. But the backward pass ran when nobody was recording. To the outer
+# tape `dy_dx` is a number from nowhere, and the second derivative is `None`, without an error.
 #
 # There is a second way to the same `None`. A tape watches trainable variables by itself; a *tensor* it watches only when told,
 # and `watch` speaks for one tape, not for the tensor.
@@ -146,9 +144,9 @@ print("dy/dt   =", dy_dt.numpy())
 print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
-# Watch it on both. Better still, write a function that returns a derivative. It gets order and watching right once, and it can
-# be applied to its own result: the inner call then runs inside the outer block by construction. One `None` remains: where a derivative no longer contains `x`, as that of
-# $2x$, no path leads back to it.
+# Watch it on both. Better still, write a function that returns a derivative. It gets order and watching right once, and it can be applied to its own
+# result: the inner call then runs inside the outer block by construction. It stops, with an error, where a derivative no longer contains `x`: of $2x$
+# the second one is `None`, and there is no third.
 
 
 # %%
@@ -208,16 +206,20 @@ assert derivative(derivative(derivative(lambda x: x * x)))(t) is None
 assert derivative(derivative(derivative(lambda x: x**2)))(t) == 0.0
 np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
 np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
+check_line = derivative(derivative(lambda x: 2.0 * x))
+assert check_line(t) is None
+with np.testing.assert_raises((AttributeError, TypeError)):  # which one depends on the version
+    derivative(check_line)(t)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
 
 # %% [markdown]
 # ## 2. The gradient of a sum, not a Hessian
 #
-# The curve of the slope deserves a second look. It was drawn by `first(xs)`, with `xs` a vector of 201 points, and `gradient` of a vector is the gradient of its **sum**. For
-# $x^3$, taken element by element, this does no harm. In general it does.
+# The slope in the figure is `first(xs)`, with `xs` a vector of 201 points, and `gradient` of a vector is the gradient of its **sum**. For $x^3$,
+# element by element, this does no harm. In general it does.
 #
-# Take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is
-# $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$. It has nine second derivatives: three elements, each with a slope in three directions.
+# Take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$, and each of its three
+# elements has a slope in three directions.
 #
 # **Predict.** How many numbers does the gradient of the gradient hold?
 
@@ -251,11 +253,11 @@ np.testing.assert_allclose(gradient, [4.0, 13.0, 4.0], rtol=1e-6)
 np.testing.assert_allclose(nested, [6.0, 12.0, 4.0], rtol=1e-6)
 
 # %% [markdown]
-# Three. The outer call added up the gradient's elements, $g_0 + g_1 + g_2$, and differentiated that sum, so the result has the shape of `x`. To keep the
-# elements apart, ask for the **Jacobian** of the gradient. Take `outer.jacobian(gradient, x)` below on trust, until [11](11_jacobians.ipynb) explains it. This matrix of all second derivatives is the **Hessian** of $f$.
+# Three. The outer call differentiated the sum of the gradient's elements, so the result has the shape of `x`. To keep the elements apart, ask for the
+# **Jacobian** of the gradient, which [11](11_jacobians.ipynb) explains. This matrix of all second derivatives is the **Hessian** of $f$.
 #
-# Nested gradients are its **column sums**: $6 = 4 + 2 + 0$. For $x^3$, element by element, the Hessian is diagonal. There the column sums *are* the second
-# derivatives, which is why the curve of section 1 came out right.
+# Nested gradients are its **column sums**: $6 = 4 + 2 + 0$. For $x^3$, element by element, the Hessian is diagonal, and the column sums *are* the
+# second derivatives.
 
 # %%
 hessian = outer.jacobian(gradient, x)
@@ -280,8 +282,8 @@ plt.show()
 # How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of $\partial L/\partial x$. We would like
 # training to keep that norm small.
 #
-# The norm contains a gradient, and the training step differentiates it once more, this time with respect to the *parameters*. Drucker and LeCun
-# called this **double backpropagation** in 1992. With nested tapes it is seven lines. Batch 7, inputs 5, outputs 10:
+# The norm contains a gradient, and the training step differentiates it once more, with respect to the *parameters*: **double backpropagation**, as
+# Drucker and LeCun called it in 1992. Batch 7, inputs 5, outputs 10:
 
 # %%
 inputs = tf.random.normal((7, 5))
@@ -315,9 +317,9 @@ draw(recorded, squared_norm, [kernel, bias])
 plt.show()
 
 # %% [markdown]
-# This is what the outer tape recorded, for the squared norm, which is two operations shorter. The inner tape does not watch the kernel, and the outer gradient
-# exists all the same: each tape keeps its own list. The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at
-# `inner.gradient`, the bias once.
+# This is what the outer tape recorded, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same: each
+# tape keeps its own list. The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the
+# bias once.
 #
 # Two things go wrong in practice. First, let the loss be the plain sum of the layer's outputs.
 #
@@ -360,8 +362,8 @@ w64 = kernel.numpy().astype(np.float64)
 gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), dbias, bias.numpy(), rtol=1e-5)
 
 # %% [markdown]
-# Each row of the input gradient is now the sum of the kernel's columns, whatever the input and the bias are. Nothing leads from the norm to the bias, and
-# no path means `None`. In a training step the ordinary loss is added to the penalty, and the bias gets its gradient from there.
+# Each row of the input gradient is now the sum of the kernel's columns, whatever the input and the bias are. No path leads from the norm to the bias,
+# and that is `None`. In training the ordinary loss is added to the penalty, and the bias gets its gradient from there.
 #
 # Second, a dead ReLU. Behind a ReLU whose inputs are all negative the input gradient is exactly zero, which is all that the penalty can wish for.
 #
@@ -391,8 +393,8 @@ assert value.numpy() == 0.0
 np.testing.assert_array_equal(of_value, np.zeros((5, 10)))
 
 # %% [markdown]
-# A norm is a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The chain rule multiplies it by the zero that lies behind it, and $\infty \cdot 0$ is NaN. One such step
-# turns the whole kernel into NaN. The *squared* norm, a sum of squares, has no root:
+# A norm is a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The zero that lies behind it makes $\infty \cdot 0$, which is NaN, and one
+# step turns the whole kernel into NaN. The *squared* norm has no root:
 
 # %%
 squared, of_squared, _ = penalty_gradients(dead_loss, size=lambda g: tf.reduce_sum(g**2))
@@ -426,11 +428,10 @@ exercises.penalty.check(penalised_gradient)
 #
 # $$\frac1n \sum_i \Bigl( \ell_i + \lambda \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2 \Bigr).$$
 #
-# That needs one gradient for *each* example. Here the gradient of a sum is a help: $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient
-# of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$. Batch normalisation would couple the examples; see [15](15_batch_jacobians.ipynb).
+# Here the gradient of a sum is a help: $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$.
+# Batch normalisation would couple the examples; see [15](15_batch_jacobians.ipynb).
 #
-# The training step opens an outer tape for the parameters and calls `input_gradients`, with the inner tape, inside its block. A weight of
-# 0 gives ordinary training with the same code.
+# The training step calls `input_gradients`, with the inner tape, inside its outer tape's block. A weight of 0 gives ordinary training.
 
 
 # %%
@@ -463,8 +464,8 @@ def train(model, x, labels, weight, epochs, rate):
 
 
 # %% [markdown]
-# The data lie in a plane, where one can see everything: two interleaved half-moons with so much noise that they overlap. Both networks start from the same weights.
-# The colours show the probability that each network gives. The black line is the **decision boundary**, where it is one half.
+# The data are two interleaved half-moons with so much noise that they overlap. Both networks start from the same weights. The colours show the
+# probability that each network gives; the black line is the **decision boundary**, where it is one half.
 
 
 # %%
@@ -537,8 +538,8 @@ np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no e
 # %% [markdown]
 # ## 5. A second derivative that is wrong
 #
-# Networks trained with a gradient penalty often normalise their layers. Here is a small one: seven samples, a kernel, layer normalisation, softplus, and a
-# weighted sum as its score, all in float64. The penalty is the squared norm of the score's gradient with respect to the samples.
+# Networks trained with a gradient penalty often normalise their layers. Here are seven samples, a kernel, layer normalisation, softplus, and a weighted
+# sum as the score, in float64. The penalty is the squared norm of the score's gradient with respect to the samples.
 
 # %%
 generator = np.random.default_rng(seed)
@@ -634,13 +635,12 @@ plt.suptitle("The Hessian of the variance of three numbers")
 plt.show()
 
 # %% [markdown]
-# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. The wrong one is symmetric, so a check of symmetry does not find it.
-# `GroupNormalization`, and in training `BatchNormalization`, call `moments` too. A note in TensorFlow's source, from
+# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check of
+# symmetry does not find it. `GroupNormalization`, and in training `BatchNormalization`, call `moments` too. A note in TensorFlow's source, from
 # [2018](https://github.com/tensorflow/tensorflow/pull/19609), says that the stop does not change the gradient. It is right about the first one.
-# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists which derivatives of TensorFlow and Keras are wrong, and by how much.
+# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists which derivatives of TensorFlow and Keras are wrong.
 #
-# The cure is to write the variance out. The values are those of the layer, and nothing stops the mean. `RMSNormalization`, which subtracts no mean, needs no cure.
-# Where the Keras layer has to stay, see section 7.
+# The cure is to write the variance out. `RMSNormalization`, which subtracts no mean, needs no cure. Where the Keras layer has to stay, see section 7.
 
 
 # %%

@@ -17,14 +17,14 @@
 # %% [markdown]
 # # Jacobians
 #
-# Ask a tape for the gradient of a target with many elements, and it adds them up first: you learn how their *sum* depends on each
-# input. A Jacobian keeps the outputs apart.
+# Ask a tape for the gradient of a target with many elements, and it adds them up first: you learn how their *sum* depends on each input. A Jacobian
+# keeps the outputs apart.
 # **How does each output depend on each input, and what does it cost to know?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 24 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -72,8 +72,8 @@ print("outputs: ", y.numpy())
 print("gradient:", gradient_of_sum.numpy())
 
 # %% [markdown]
-# Two outputs, two inputs, and two numbers: raise `a` a little, and the sum of the outputs rises six times as much. Which output rises, and how much? The
-# gradient cannot say. Ask the function itself: take a small step in every direction, and see where the outputs go.
+# Two outputs, two inputs, and two numbers: raise `a` a little, and the sum of the outputs rises six times as much. Which output rises, and how much?
+# Take a small step in every direction, and see where the outputs go.
 
 # %% alt="Two vector diagrams. Two panels at one scale. Left, the plane of the inputs: a unit circle with twelve dots, one marked a alone, one marked b alone. Right, the plane of the outputs: the same dots lie on a long, tilted ellipse." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: small steps in, changes out
@@ -99,14 +99,13 @@ for ax, path, title, names in (
 plt.show()
 
 # %% [markdown]
-# A smooth function from the plane to the plane turns a small circle very nearly into an ellipse, which at some points is squeezed flat. Four numbers say which ellipse,
-# and which dot lands where: the function's *Jacobian*.
+# A smooth function from the plane to the plane turns a small circle very nearly into an ellipse. Four numbers say which ellipse, and which dot lands
+# where: the function's *Jacobian*.
 #
 # **You will be able to**
 #
 # - push a tangent forwards through a Jacobian, and pull a cotangent back (section 1),
-# - get one derivative for each element of a target, and name the axes (sections 2 and 3),
-# - differentiate by sources in a container, and put several targets into one (section 4),
+# - name the axes of a Jacobian, for one source or several (sections 2 to 4),
 # - predict the passes and bytes that a Jacobian takes (sections 5 and 6),
 # - test a Jacobian with one product, and find one that is wrong (section 7).
 
@@ -118,8 +117,7 @@ plt.show()
 #
 # $$J_{ij} = \frac{\partial y_i}{\partial x_j},$$
 #
-# with one row for each output and one column for each input. Where the shape cannot tell rows from
-# columns, a value can. The function is $(a, b) \mapsto (ab,\ a + 3b)$, the point $(2, 5)$.
+# with one row for each output and one column for each input. The function is $(a, b) \mapsto (ab,\ a + 3b)$, the point $(2, 5)$.
 #
 # **Predict.** Which number stands in the upper right of $J$?
 
@@ -140,14 +138,13 @@ np.testing.assert_allclose(changes[[0, 24]], [[5.0, 1.0], [2.0, 3.0]], atol=0.02
 np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0), 1.0, atol=0.02)
 
 # %% [markdown]
-# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is $5 + 1$, the sum of
-# the first column. The columns are in the picture too: the step of `a` alone lands at $(5, 1)$, that of `b` alone at $(2, 3)$.
+# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is the sum of
+# the first column. In the picture the columns are where the steps of `a` alone and of `b` alone land.
 #
-# Often you do not need the matrix, only its product with one vector. There are two such products.
+# Often you need only the matrix's product with one vector. There are two such products.
 #
-# **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`; take it on trust until
-# [12 Forward mode](12_forward_mode.ipynb).
+# **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is how the outputs
+# then move. A `ForwardAccumulator` carries it along; take it on trust until [12](12_forward_mode.ipynb).
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
@@ -159,9 +156,8 @@ Jv = accumulator.jvp(y)
 print("Jv:", Jv.numpy().round(4))
 
 # %% [markdown]
-# **Backwards.** A *cotangent* $u$ weights the outputs: it makes the scalar $u \cdot y$ of them. The **vector–Jacobian product**
-# $u^\top J$ (VJP, or pullback) is that scalar's gradient. It is what every backward pass computes; the `u` that arrives at an
-# operation is its *upstream gradient*.
+# **Backwards.** A *cotangent* $u$ weights the outputs: it makes the scalar $u \cdot y$ of them. The **vector–Jacobian product** $u^\top J$ (VJP, or
+# pullback) is that scalar's gradient, and what every backward pass computes.
 
 # %%
 u = tf.constant([0.6, -0.8])  # as many numbers as outputs
@@ -180,12 +176,11 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 #
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
-# One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two vectors and no matrix test a backward pass that you wrote
-# yourself: the **dot-product test**. Take $Jv$ from *values* of the function, $(f(x + hv) - f(x - hv))/2h$. An accumulator may get its product from the
+# One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two random vectors test a
+# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$: an accumulator may use the
 # rule under test, and then the two agree whatever the rule says.
 #
-# In the picture, tangents are solid: their unit circle is on the left, its image on the right. Cotangents are dashed: their unit circle is on
-# the right, its image on the left.
+# Tangents are solid, from left to right: the unit circle on the left, its image on the right. Cotangents are dashed, from right to left.
 
 # %% alt="Two vector diagrams. Two panels at one scale. Left, the inputs: the unit circle with the tangent v, and a dashed ellipse with the arrow that u is pulled back to. Right, the outputs: the solid ellipse with Jv, and a dashed unit circle with u." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: v goes forwards, u comes back
@@ -219,8 +214,7 @@ plt.show()
 # | JAX, torch.func | `jvp(f, (x,), (v,))` | `vjp(f, x)`, then a function of `u` |
 # | with a unit vector | one **column** of $J$ | one **row** of $J$ |
 #
-# Neither product builds the matrix. Both run through the function's operations, one after another. Here they are on its graph, with
-# $3b$ as a node of its own:
+# Neither product builds the matrix. Here both run through the operations of $f$, with $3b$ as a node of its own:
 
 # %%
 a, b = tf.unstack(point)
@@ -266,8 +260,8 @@ ax.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives
-# $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$. Multiply tangent by cotangent and add, over the inputs or over the outputs: $1.04$.
+# Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives $2 \cdot 0.6 +
+# 3 \cdot (-0.8) = -1.2$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -292,8 +286,8 @@ assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
 # %% [markdown]
 # ## 2. A scalar source
 #
-# You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with
-# $y_k = \sigma(x_k + \delta)$, the derivative $\partial y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
+# You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with $y_k = \sigma(x_k + \delta)$, $\partial
+# y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
 #
 # **Predict.** The target `y` has shape (201,), the source is a scalar. What is the shape of `tape.jacobian(y, delta)`?
 
@@ -323,8 +317,8 @@ assert abs(float(x[np.argmax(dy_dx)])) <= 20.0 / (points - 1)  # the peak is at 
 assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 
 # %% [markdown]
-# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$,
-# with its peak, one quarter, at zero.
+# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is $\sigma' = \sigma\,(1 - \sigma)$, with
+# its peak, one quarter, at zero.
 
 # %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
@@ -334,11 +328,10 @@ plt.show()
 # %% [markdown]
 # ## 3. A tensor source
 #
-# With a source that has axes of its own, the result has the **target's axes first, then the source's**:
-# `jacobian[i..., j...]` is the derivative of `target[i...]` with respect to `source[j...]`. Nothing is flattened.
+# With a source that has axes of its own, the result has the **target's axes first, then the source's**: `jacobian[i..., j...]` is the derivative of
+# `target[i...]` with respect to `source[j...]`.
 #
-# A batch of 7 examples with 5 features each goes through 10 units: the output has shape (7, 10), the kernel
-# (5, 10). TensorFlow's guide has given the output of this very layer the shape (10, 7); examples come first.
+# A batch of 7 examples with 5 features goes through 10 units: the output has shape (7, 10), the kernel (5, 10).
 #
 # **Predict.** What is the shape of the Jacobian of the output with respect to the kernel?
 
@@ -382,10 +375,9 @@ print("summed jacobian:   ", from_jacobian.shape)
 print(f"largest difference: {difference:.0e}")
 
 # %% [markdown]
-# The difference is float32's rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
+# The difference is rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
 #
-# Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
-# for each unit, one block of columns for each feature:
+# Unit `o` reads column `o` of the kernel and no other. So nine in ten entries are zero. Here is the first example's part, one row for each unit:
 
 # %% alt="Heat map. A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one example's Jacobian
@@ -418,17 +410,17 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 #
 # $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
-# `tape.jacobian` knows nothing of this: it computes and stores every zero. Section 8 shows how to write such a formula down.
+# `tape.jacobian` computes and stores every zero. Section 8 shows how to write such a formula down.
 
 # %% [markdown]
 # ## 4. Several sources, several targets
 #
-# `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
+# `sources` may be a container, as in `gradient`, nested or not. The result has the same structure.
 #
-# A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target, or all that do pass
-# through an operation such as `tf.round`, which passes nothing back.
+# A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target,
+# or all that do pass through an operation such as `tf.round`.
 #
-# The first line below holds back a warning: each call of `jacobian` outside a `tf.function` traces a new graph (section 9).
+# The first line below holds back a warning: outside a `tf.function` each call of `jacobian` traces a new graph (section 9).
 
 # %%
 tf.get_logger().setLevel("ERROR")
@@ -458,8 +450,7 @@ except AttributeError as error:
 print(refused)
 
 # %% [markdown]
-# Either call it once for each target, on a persistent tape. Or flatten and concatenate the targets **inside** the tape, and split the
-# result. Outside, the concatenation is not recorded, and the Jacobian is `None`.
+# Call it once for each target, on a persistent tape. Or flatten and concatenate the targets **inside** the tape, and split the result.
 
 # %%
 with tf.GradientTape() as tape:
@@ -498,10 +489,8 @@ np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ## 5. What it costs: passes
 #
-# A backward pass starts with a cotangent at the target and reaches every element of the source. How many such passes make a Jacobian?
-#
-# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other; in eager code, that needs a persistent tape. To
-# count them, put an identity into the path that notes each upstream gradient it meets: a custom gradient ([07](07_custom_gradients.ipynb)).
+# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other; in eager code, that needs a persistent tape. To count
+# them, put an identity into the path that notes each upstream gradient: a custom gradient ([07](07_custom_gradients.ipynb)).
 #
 # **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
 
@@ -534,12 +523,10 @@ assert upstreams == [(batch, outputs)] * (batch * outputs)
 np.testing.assert_allclose(looped, jacobian, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row. The source's size does
-# not count.
+# One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row.
 #
-# Forward mode counts the other way. One forward pass follows one unit *tangent* and gives one **column**, so it takes as many passes as the
-# source has elements. Below are both. They are tried on a network with one wide square layer,
-# $B \tanh(H \tanh(Ax))$, which counts its own evaluations.
+# Forward mode counts the other way. One forward pass follows one unit *tangent* and gives one **column**. Below, both are tried on $B \tanh(H
+# \tanh(Ax))$ with one wide square layer, which counts its evaluations.
 
 
 # %%
@@ -594,13 +581,12 @@ for m, n in shapes:
     print(f"{m:3} × {n:3}: {passes[m, n][0]:3} passes by rows, {passes[m, n][1]:3} by columns")
 
 # %% [markdown]
-# Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: this is why training
-# runs in reverse mode.
+# Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: so training runs in reverse mode.
 #
-# The smaller side is where a function *as a whole* stands. One that passes through a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two Jacobians of
-# two passes each, and their product is its own: four passes, not 128.
+# The smaller side is the price of a function *as a whole*. One with a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two
+# Jacobians of two passes each, and their product is its own: four passes, not 128.
 #
-# Does the clock agree? Compile both ways, let them take turns, so that whatever disturbs the machine disturbs all alike, and take the median of 15 turns.
+# Does the clock agree? Compile both ways, let them take turns, and take the median of 15.
 
 # %%
 both_ways = {"rows": tf.function(by_rows), "columns": tf.function(by_columns)}
@@ -639,9 +625,9 @@ for ax, title, ylabel in (
 plt.show()
 
 # %% [markdown]
-# The clock agrees about the winner at both ends. The factor falls far short of $128 / 2 = 64$ for the tallest.
-# Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again. In products with the large matrix it is
-# $1 + 128$ against $2 \cdot 2$, a factor of 32. So decide by counts where they are far apart.
+# The clock agrees about the winner at both ends, and falls short of $128 / 2 = 64$ for the tallest. Passes are not equal: the rows share one
+# evaluation, while each forward pass computes the value again. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32.
+# Decide by counts where they are far apart.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -659,9 +645,9 @@ assert median["rows", tall] < 0.75 * 64 * median["columns", tall]
 # %% [markdown]
 # ### Exercise: As few passes as possible (12 min)
 #
-# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of the dtype of `x`.
-# You may not look into `f`: make one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` without
-# differentiating it is not a pass. A call of `tape.jacobian` counts as one pass for each target element.
+# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of
+# the dtype of `x`. Make one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` is not a pass; a
+# call of `tape.jacobian` counts as one for each target element.
 
 
 # %%
@@ -674,7 +660,7 @@ exercises.fewest_passes.check(jacobian_of)
 # %% [markdown]
 # ## 6. What it costs: bytes
 #
-# The size of a Jacobian is the *product* of the sizes of target and source. Two shapes and a dtype tell it before anything is allocated.
+# The size of a Jacobian is the *product* of the sizes of target and source.
 #
 # **Predict.** A layer takes images of 784 pixels to 512 units; its kernel has 1.5 MiB. You want the Jacobian of its output with respect to its
 # kernel, for a batch of 128. How many GiB is that?
@@ -701,15 +687,15 @@ assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * output
 assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 
 # %% [markdown]
-# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is
-# one product $u^\top J$, and takes 1.5 MiB. Predict first, and ask for less: a gradient, one row, one product with a vector.
-# Where examples do not influence each other, [15](15_batch_jacobians.ipynb) leaves out the zeros between them.
+# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is one product $u^\top
+# J$, and takes 1.5 MiB. Ask for less: a gradient, one row, one product. Where examples do not influence each other, [15](15_batch_jacobians.ipynb)
+# leaves out the zeros between them.
 
 # %% [markdown]
 # ## 7. A Jacobian that is wrong
 #
-# Section 3 had a test: summed over the target's axes, the Jacobian is the gradient. Give it a function that multiplies each feature by its neighbour, and the same function with the
-# axis counted from the front.
+# Section 3 had a test: summed over the target's axes, the Jacobian is the gradient. Give it a function that multiplies each feature by its neighbour,
+# and the same one with the axis counted from the front.
 #
 # **Predict.** The two functions return the same values. For which of them does the sum agree with the gradient: "both", "the first", "the second" or "neither"?
 
@@ -747,11 +733,12 @@ np.testing.assert_array_equal(first(x), second(x))
 # %% [markdown]
 # No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right.
 #
-# By default `jacobian` does not loop. It traces **one** backward pass and rewrites that graph so that each operation handles all upstream gradients in a stack, with a new axis in front. The
-# rewriting is called `pfor`, and it needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the *stack*, and the rows change places.
-# With `experimental_use_pfor=False` the passes run one by one.
+# By default `jacobian` does not loop. It traces **one** backward pass and rewrites that graph so that each operation handles a whole stack of upstream
+# gradients. The rewriting is called `pfor`, and needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the
+# *stack*, and the rows change places. With `experimental_use_pfor=False` the passes run one by one.
 #
-# You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees errors that cancel in the sum:
+# You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random
+# cotangent** also sees errors that cancel in the sum. Where the product itself is no more than rounding, compare the difference and not the ratio.
 
 
 # %%
@@ -783,6 +770,12 @@ np.testing.assert_allclose(one_by_one, np.einsum("noi,nm->nomi", expected, np.ey
 swapped = tf.gather(one_by_one, [1, 0, *range(2, batch)])  # the same sum over the target, another Jacobian
 np.testing.assert_allclose(tf.reduce_sum(swapped, axis=[0, 1]), tape_of_x.gradient(y, x), rtol=1e-4, atol=1e-5)
 assert product_error(tape_of_x, y, x, swapped) > 0.01
+with tf.GradientTape(persistent=True) as check_tape:  # a product that is no more than rounding: look at the difference
+    check_tape.watch(x)
+    check_y = tf.sin(x) ** 2 + tf.cos(x) ** 2
+check_u = tf.ones_like(x)
+assert tf.norm(check_tape.gradient(check_y, x, output_gradients=check_u)) < 1e-5
+assert tf.norm(tf.tensordot(check_u, check_tape.jacobian(check_y, x), axes=2)) < 1e-5
 
 # %% [markdown]
 # ## 8. Going further: by index arithmetic
@@ -818,7 +811,7 @@ np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
 assert by_letters.shape == (3, 4)
 
 # %% [markdown]
-# Your turn. No tape is needed for these; where your Jacobian differs, you see it beside the right one, with the wrong entries crossed out.
+# Your turn, without a tape. Where your Jacobian differs, you see it beside the right one, with the wrong entries crossed out.
 #
 # ### Exercise: Running sums (4 min)
 #
@@ -983,8 +976,8 @@ for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4
 # %% [markdown]
 # ### Exercise: The mean that nobody recorded (6 min)
 #
-# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
-# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
+# `tape` has recorded `losses`, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of that shape, marks some
+# of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses, in one backward pass.
 
 
 # %%
@@ -997,8 +990,7 @@ exercises.chosen_mean.check(gradient_of_chosen)
 # %% [markdown]
 # ## 11. Check it independently
 #
-# Central differences in float64 know nothing of tapes: two evaluations for each source element, in NumPy. They use the
-# same order of axes.
+# Central differences in float64 and NumPy: two evaluations for each source element, and the same order of axes.
 
 # %% tags=["nbval-ignore-output"]
 x64, kernel64, bias64 = (np.asarray(value, np.float64) for value in (x, layer.kernel, layer.bias))
@@ -1027,9 +1019,8 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # ## Recap
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
-# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient (sections 2 and 3).
-# - Sources may come in a container; the target is one tensor (section 4).
-# - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 5 and 6).
+# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient. Sources may come in a container; the target is one tensor (sections 2 to 4).
+# - Of a function as a whole, reverse mode takes a pass for each output, forward mode one for each input; the elements are target size × source size (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 #
 # | Trap | What you see | What to do |
@@ -1037,9 +1028,9 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
-# | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
+# | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
-# | `jacobian` called eagerly in a loop | slow, and a warning of retracing | put it in a `tf.function` |
+# | `jacobian` called eagerly in a loop | slow, and a warning | put it in a `tf.function` |
 # | a wide layer on the way | out of memory, though the result is small | `experimental_use_pfor=False` |
 #
 # **Further reading**

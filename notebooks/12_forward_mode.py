@@ -17,14 +17,13 @@
 # %% [markdown]
 # # Forward mode
 #
-# A tape runs backwards: from one output to every input. Derivatives can also run forwards, beside the values, from one
-# input to every output.
+# A tape runs backwards: from one output to every input. Derivatives can also run forwards, beside the values, from one input to every output.
 # **When is forward the better way to go?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 11 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 12 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -84,13 +83,13 @@ ax.set(xlabel="point s", ylabel="y and dy/dt")
 plt.show()
 
 # %% [markdown]
-# The frequency $t$ is one number, and it moves a whole curve. One run of the function gave the curve and how *each* of its 201 points
-# responds to $t$. One backward pass of a tape gives only a weighted sum of these 201 derivatives.
+# The frequency $t$ is one number, and it moves a whole curve. One run gave the curve and how *each* of its 201 points responds to $t$. One backward
+# pass of a tape gives a weighted sum of these 201 derivatives.
 #
 # **You will be able to**
 #
 # - build forward mode out of dual numbers (section 1),
-# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator`, for tensors and for a Keras model's variables (sections 2 and 3),
+# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (sections 2 and 3),
 # - build a Jacobian by columns, and say which mode a question calls for (section 4),
 # - combine both modes into a Hessian–vector product (section 5),
 # - say what forward mode makes of a custom gradient (section 6).
@@ -108,14 +107,14 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 # %% [markdown]
 # ## 1. A number with a slope
 #
-# Let $x$ move a little. Call the small amount $\varepsilon$, and write the moving number as $x + \dot x\,\varepsilon$: a **value**
-# $x$, and a **tangent** $\dot x$ that says how fast it moves. Such a pair is a **dual number**. One rule of arithmetic makes it work: a small amount squared
-# is too small to count, $\varepsilon^2 = 0$. Multiply two of them:
+# Let $x$ move a little. Call the small amount $\varepsilon$, and write the moving number as $x + \dot x\,\varepsilon$: a **value** $x$, and a
+# **tangent** $\dot x$ that says how fast it moves. Such a pair is a **dual number**. One rule makes it work: a small amount squared is too small to
+# count, $\varepsilon^2 = 0$.
 #
 # $$(u + \dot u\,\varepsilon)(v + \dot v\,\varepsilon) = uv + (\dot u v + u \dot v)\,\varepsilon + \dot u \dot v\,\underbrace{\varepsilon^2}_{0}$$
 #
-# The value is the product; the tangent is the product rule. For a smooth function, $f(x + \dot x\,\varepsilon) = f(x) + f'(x)\,\dot x\,\varepsilon$: the
-# tangent is multiplied by the slope.
+# The value is the product; the tangent is the product rule. A smooth function multiplies the tangent by its slope, $f(x + \dot x\,\varepsilon) = f(x) +
+# f'(x)\,\dot x\,\varepsilon$.
 
 # %% alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what a dual number is
@@ -155,8 +154,7 @@ right.set(title="A slope turns one arrow into another", xlabel="x", ylabel="f(x)
 plt.show()
 
 # %% [markdown]
-# Each dual number is a point with an arrow. An operation moves the point and stretches the arrow, and that is all of
-# **forward-mode automatic differentiation**. In code:
+# Each dual number is a point with an arrow. An operation moves the point and stretches the arrow: **forward-mode automatic differentiation**. In code:
 
 
 # %%
@@ -187,7 +185,7 @@ def sin(x):
 
 
 # %% [markdown]
-# Give $x$ the tangent 1 and run $x^2 + 5x$ at 2. There is nothing to call afterwards: the derivative arrives with the value.
+# Give $x$ the tangent 1 and run $x^2 + 5x$ at 2. The derivative arrives with the value.
 
 # %%
 x = Dual(2.0, 1.0)
@@ -198,12 +196,12 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
     print(f"{name:10} value {number.value:4.0f}   tangent {number.tangent:3.0f}")
 
 # %% [markdown]
-# The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run, from $\mathrm dy/\mathrm dy = 1$.
-# Here you read *downwards*, during the run, from $\mathrm dx/\mathrm dx = 1$. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, that of `b` is 5, and
-# `y` adds them: 9. Again you multiply along a path and add where paths meet.
+# The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run. Here you read *downwards*,
+# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path and
+# add where paths meet.
 #
-# Two things differ. Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that
-# was given the tangent 1.
+# Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that was given the tangent
+# 1.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -229,9 +227,9 @@ np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
 # %% [markdown]
 # ## 2. One direction, one pass
 #
-# TensorFlow does this with tensors. `ForwardAccumulator(primals, tangents)` is a context. The **primals** are the inputs that move, each
-# with a tangent of its own shape. `.jvp(y)` reads off a result's tangent: if $x$ moves along $v$, then $f(x)$ moves along $Jv$. This is the
-# **Jacobian–vector product** of [11](11_jacobians.ipynb), and it has the shape of the *output*.
+# TensorFlow does this with tensors. `ForwardAccumulator(primals, tangents)` is a context. The **primals** are the inputs that move, each with a tangent
+# of its own shape. `.jvp(y)` reads off a result's tangent, the **Jacobian–vector product** $Jv$ of [11](11_jacobians.ipynb): it has the shape of the
+# *output*.
 #
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
@@ -292,14 +290,12 @@ assert mixed.numpy().tolist() == [-1.0, -1.0]
 assert late is None
 
 # %% [markdown]
-# A tangent is computed beside its value, while the context is open; afterwards nothing is left from
-# which to find it. A tape can be asked later because it kept a record. The accumulator kept none.
+# A tangent is computed beside its value, while the context is open. A tape can be asked later because it kept a record; the accumulator kept none.
 
 # %% [markdown]
 # ## 3. Through the variables of a model
 #
-# The moving quantity may be a model's weights: how do the outputs move if the kernel moves along some direction? Hand the kernel of a Keras layer to the
-# accumulator:
+# The moving quantity may be a model's weights. Hand the kernel of a Keras layer to the accumulator:
 
 # %% tags=["nbval-ignore-output"]
 layer = tf.keras.layers.Dense(outputs, activation="tanh")
@@ -315,8 +311,8 @@ except Exception as error:  # which one depends on the version
 print(message)
 
 # %% [markdown]
-# The error speaks of something else. The cause is that a Keras 3 variable *wraps* a
-# TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. The cure is to pass `.value`, the variable inside.
+# The error speaks of something else. A Keras 3 variable *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. Pass
+# `.value`, the variable inside.
 #
 # **Predict.** The kernel and the direction have shape (5, 6). There are 7 examples. What is the shape of the outputs' tangent?
 
@@ -332,8 +328,7 @@ print("outputs:", y.shape)
 print("tangent:", moved.shape)
 
 # %% [markdown]
-# A tangent has the shape of its own quantity: the outputs', not the kernel's. For this layer you can write it down. With
-# $y = \tanh(x W + b)$,
+# A tangent has the shape of its own quantity: the outputs', not the kernel's. With $y = \tanh(x W + b)$,
 #
 # $$\dot y = (1 - y^2) \odot (x \dot W),$$
 #
@@ -350,7 +345,7 @@ np.testing.assert_allclose(moved, (1.0 - y**2) * (data @ direction), rtol=1e-4, 
 # ### Exercise: How the outputs respond to one weight (6 min)
 #
 # `layer` is a built Keras layer with a kernel of shape (ins, outs), and `data` has shape (batch, ins). Return the derivative of all its outputs with
-# respect to one weight, the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
+# respect to the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
 
 
 # %%
@@ -366,8 +361,7 @@ exercises.one_weight.check(answer_to_weight)
 # %% [markdown]
 # ## 4. Jacobians by columns
 #
-# One forward pass gives one column of the Jacobian, one backward pass gives one row: section 5 of [11](11_jacobians.ipynb) counts both. So a loop over unit
-# directions builds a Jacobian column by column.
+# One forward pass gives one column of the Jacobian, so a loop over unit directions builds it column by column.
 #
 # The next function has 3 inputs and 7 × 6 outputs. In the result of `tape.jacobian` the outputs' axes come first, so the columns are stacked on the *last*:
 
@@ -417,7 +411,7 @@ np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ### Exercise: Which mode, and how many passes? (5 min)
 #
-# For each of these, say which mode takes fewer passes, and how many. What you do with a pass's result afterwards, such as an inner product with a given vector, does not count as a pass.
+# For each of these, say which mode takes fewer passes, and how many. An inner product afterwards is not a pass.
 #
 # | | Function | What is wanted |
 # |---|---|---|
@@ -441,11 +435,11 @@ exercises.which_mode.check(answers)
 # %% [markdown]
 # ## 5. Forward over reverse
 #
-# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian is the
-# **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
-# weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; [14](14_without_the_matrix.ipynb) is about such products.
+# The gradient $g(w)$ of a loss is itself a function. Its Jacobian is the **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the
+# gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. $H$ has $N^2$ entries, $H v$ has
+# $N$; [14](14_without_the_matrix.ipynb) is about such products.
 #
-# To compute one, push a tangent forwards through a gradient that a tape computes backwards. This is **forward over reverse**, or *Pearlmutter's trick*.
+# To compute one, push a tangent forwards through a gradient that a tape computes backwards: **forward over reverse**, or *Pearlmutter's trick*.
 #
 # **Predict.** $L(w) = w_1^2 w_2$ at $w = (3, 5)$, with $v = (1, 0)$. What is $H v$?
 
@@ -467,8 +461,8 @@ print("gradient =", gradient.numpy())
 print("H v      =", Hv.numpy())
 
 # %% [markdown]
-# The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is called
-# *inside* the accumulator's context: the gradient's own operations need tangents too.
+# The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is
+# called *inside* the context: the gradient's own operations need tangents too.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -520,7 +514,7 @@ for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# The two modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. A fit by least squares uses such
+# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. Least squares uses such
 # products with $J^\top J$ in place of a Hessian.
 #
 # ### Exercise: There and back (8 min)
@@ -539,7 +533,7 @@ exercises.round_trip.check(there_and_back)
 # %% [markdown]
 # ## 6. A derivative that you wrote yourself
 #
-# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own, with `tf.custom_gradient`. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
+# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
 # a clip that lets the gradient pass. Where the operations inside give NaN and 0, their rules give a tape the number 1.
 #
 # **Predict.** What does an accumulator return for the clip at 1.5, which is beyond the limit of 1?
@@ -572,8 +566,8 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{name:9} tape {by_tape[name]}, accumulator {by_accumulator[name]}")
 
 # %% [markdown]
-# The tape asks your rule. The accumulator, here, does not: it follows the operations *inside* the decorated function, and returns the very derivative that
-# you had replaced. There is no warning.
+# The tape asks your rule. The accumulator, here, follows the operations *inside* the decorated function, and returns the very derivative that you had
+# replaced. There is no warning.
 #
 # **The cure** is to take the product from two tapes, which do ask the rule. `tapelab.derivatives.jvp` does so:
 
@@ -583,8 +577,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient, as those two are. A rule
-# that clips the upstream gradient is not, and so belongs to no $Jv$.
+# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient; a rule that clips it belongs to no $Jv$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -643,6 +636,10 @@ for function in (by_relus, by_min_and_max):
 exercises.kinks.reveal([slopes["by_relus"][0], slopes["by_min_and_max"][0]])
 np.testing.assert_allclose(slopes["by_relus"], [0.0, 0.0, 1.0], atol=1e-6)
 np.testing.assert_allclose(slopes["by_min_and_max"], [2.0, 2.0, 1.0], atol=1e-6)
+with tf.GradientTape() as check_tape:
+    check_tape.watch(zero)
+    check_y = tf.sqrt(zero**2)
+assert np.isnan(check_tape.gradient(check_y, zero))
 near = tf.constant([-2.0, -1e-30, 1e-30, 3.0])
 for function in (by_relus, by_min_and_max):
     with tf.GradientTape() as check_tape:
@@ -664,8 +661,9 @@ assert stuck.numpy() == 0.0
 # Inputs drawn at random miss the kink. Zeros are not random: a bias or a weight that starts at 0, padding, black pixels, a residual that fits exactly. Descent on
 # $(\operatorname{relu}(w) - \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stays there for ever.
 #
-# The tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient almost everywhere, its integral along a
-# path is the change of the function, and small noisy steps along it still end where the field contains 0. That may be a point, such as this one, where the gradient is not 0.
+# For functions put together of such pieces, the tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient
+# almost everywhere, and its integral along a path is the change of the function. Small noisy steps along it end where the field contains 0, which may
+# be a point, such as this one, where the gradient is not 0. The square root is no such piece: of $\sqrt{x^2}$ the tape says NaN at 0.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
@@ -879,12 +877,13 @@ print("custom gradient, tape:       ", by_rule.numpy())
 print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
-# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the
-# decorated function. It asks the rule where these carry no tangent to the result, and where the call is hidden in a graph of its own: in a `tf.function` that is
-# called, or, inside one, in a loop or a branch. So do not rely on either. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an error.
+# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows
+# the operations inside the decorated function. It does ask the rule where the call is hidden in a graph of its own, as in a `tf.function` that is
+# called. So rely on neither. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an
+# error.
 #
-# The trick fails, with an error, at an operation whose backward rule uses an operation that has no backward rule itself, as bicubic resizing does. And inside a `tf.function` the accumulator
-# fails at loops that keep results in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
+# The trick fails at an operation whose backward rule uses an operation without a gradient, as bicubic resizing does. And inside a `tf.function` the
+# accumulator fails at loops that keep results in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
@@ -923,10 +922,34 @@ for name, attempt in (
 
 # %% [markdown]
 # The first message names `ResizeBicubicGrad`, the operation of the backward rule, for which no gradient is registered: two tapes fail there as well. At the second, two tapes work.
+#
+# The *default* of `resize`, bilinear, is worse. Its backward rule is not without a derivative; it is *declared* to have none, and that cuts the tangent without an error. Add up a
+# picture and its enlargement, and let every pixel move by 1:
+
+
+# %% tags=["nbval-ignore-output"]
+def with_its_enlargement(x):
+    return tf.reduce_sum(x) + tf.reduce_sum(tf.image.resize(x, (9, 9)))
+
+
+cut = pushed(with_its_enlargement, picture)
+change = (with_its_enlargement(picture + 0.1) - with_its_enlargement(picture - 0.1)) / 0.2
+print(f"accumulator {cut:.0f}, difference of values {change:.0f}")
+
+# %% [markdown]
+# The enlargement's part is missing. Two tapes lose it too; `tapelab.derivatives.jvp` refuses. For a check compare with a difference of *values*.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert "ResizeBicubicGrad" in messages["resize"]
+np.testing.assert_allclose(cut, picture.shape.num_elements(), rtol=1e-5)
+np.testing.assert_allclose(change, picture.shape.num_elements() + 2 * 9 * 9, rtol=1e-3)
+of_rows = tf.image.resize(tf.eye(6)[..., tf.newaxis], (9, 6))[..., 0]  # the cure: two constant matrices
+np.testing.assert_allclose(
+    tf.einsum("hp,npqc,wq->nhwc", of_rows, picture, of_rows), tf.image.resize(picture, (9, 9)), rtol=1e-4, atol=1e-5
+)
+with np.testing.assert_raises(ValueError):
+    derivatives.jvp(with_its_enlargement)(picture, tangents=tf.ones_like(picture))
 assert messages["loop"].startswith("TypeError")
 
 
@@ -1046,9 +1069,8 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
 # %% [markdown]
 # ## 12. Check it independently
 #
-# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
-# imaginary part of $f(x + ih)$, divided by $h$, is the derivative, where $f$ is analytic. No difference is taken, so no digits are lost to
-# one. Central differences check the tall Jacobian.
+# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and
+# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so no digits are lost.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -1076,8 +1098,8 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # ## Recap
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
-# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record. Pass a Keras 3 variable as `.value` (sections 2 and 3).
-# - A loop over unit directions gives a Jacobian by columns; one direction needs one pass, whatever the shape (section 4).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
+# - A loop over unit directions gives a Jacobian by columns (section 4).
 # - A tangent pushed through a gradient gives a Hessian–vector product (section 5).
 # - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
 #
@@ -1090,6 +1112,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | an expression that has a kink where you stand | 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
 # | an accumulator in a `tf.function`, around `tf.map_fn`, `tf.scan` or `tf.foldl` | `TypeError` | two tapes |
 # | an operation whose backward rule has no gradient | `LookupError`, naming another operation | use another operation, or write the rule yourself |
+# | `tf.image.resize`, bilinear, in forward mode or differentiated twice | its part is missing, and no error | two products with constant matrices |
 #
 # **Further reading**
 #

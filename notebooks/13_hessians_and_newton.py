@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 21 to read, 6 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -52,8 +52,9 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Rosenbrock's function is a curved valley, steep across and nearly flat along. Its minimum, 0, is at $(1, 1)$. `second_order` nests two tapes and returns a loss, its gradient $g$ and the
-# matrix $H$ of its second derivatives. Two methods race from a distant start: a thousand gradient steps at the rate 0.001, and six steps of Newton's method, which solves a linear system with $H$ for each.
+# Rosenbrock's function is a curved valley, steep across and nearly flat along, with its minimum, 0, at $(1, 1)$. `second_order` nests two tapes and
+# returns a loss, its gradient $g$ and the matrix $H$ of its second derivatives. From a distant start, a thousand gradient steps race against six steps
+# of Newton's method, which solves a linear system with $H$ for each.
 
 
 # %%
@@ -117,28 +118,29 @@ ax.legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
-# Six steps, and a detour: the second of them jumps out of the valley, from a loss of 4.7 to one of 1412. This notebook explains both: why the step is so good, and why it can go so wrong.
+# Six steps, and a detour: the second of them jumps out of the valley, from a loss of 4.7 to one of 1412. Why is the step so good, and why can it go so
+# wrong?
 #
 # **You will be able to**
 #
-# - build the Hessian of a layer, read its eigenvalues, and say how many are zero at least (section 1),
+# - build the Hessian of a layer, and say how many of its eigenvalues are zero at least (section 1),
 # - take a Newton step with `solve`, and damp it where the Hessian is singular (section 2),
 # - say why a raw Newton step can climb, and cure its direction and its length (section 3),
-# - put all variables of a model into one Hessian, and say when that stops being possible (sections 5 and 6).
+# - put all variables of a model into one Hessian, and say when that stops (sections 5 and 6).
 
 # %% [markdown]
 # ## 1. The Hessian of a layer
 #
-# A gradient has its source's shape. Differentiate every element of it again, with respect to every element of the source, and you have the **Hessian**: the Jacobian of the gradient.
-# In `second_order` the inner tape computes the gradient while the outer tape records; the outer tape's `jacobian` then differentiates what it has recorded.
-#
-# For Rosenbrock's function you can do it by hand:
+# A gradient has its source's shape. Differentiate every element of it again, with respect to every element of the source, and you have the **Hessian**:
+# the Jacobian of the gradient. In `second_order` the outer tape records while the inner one computes the gradient. For Rosenbrock's
+# function you can do it by hand:
 #
 # $$H = \begin{pmatrix} 1200\,w_0^2 - 400\,w_1 + 2 & -400\,w_0 \\ -400\,w_0 & 200 \end{pmatrix},$$
 #
 # which at $(-1.2, 1)$ is the matrix printed above.
 #
-# Now a network of two ReLU layers, 5 → 8 → 6, on a batch of 7, with the mean of the squared outputs as its loss. The source is the first kernel. The arithmetic is in float64: this notebook wants to tell zero from small.
+# Now a network of two ReLU layers, 5 → 8 → 6, on a batch of 7, with the mean of the squared outputs as its loss. The source is the first kernel. In
+# float64 one can tell zero from small.
 
 # %%
 # One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
@@ -162,8 +164,8 @@ print("Hessian: ", hessian.shape)
 print("H:       ", H.shape)
 
 # %% [markdown]
-# The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair: element $(i, j)$ of the kernel comes to place $8i + j$. The matrix is symmetric, because
-# the order of two derivatives does not matter where the second derivatives are continuous.
+# Both pairs of axes are (5, 8), the target's first. For linear algebra the last lines flatten each pair. The matrix is symmetric, because the order of two
+# derivatives does not matter where the second derivatives are continuous.
 
 # %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
@@ -177,7 +179,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue.
+# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. They are **curvatures**: along an
+# eigenvector the gradient changes at the rate of its eigenvalue.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
 
@@ -209,12 +212,14 @@ np.testing.assert_allclose(losses[:3], [24.2, 4.731884, 1411.845], rtol=1e-5)  #
 assert losses[-1] < 1e-15
 
 # %% [markdown]
-# The count of outputs says why. Near this kernel each output is a *linear* function of it, until a unit switches on or off. The square of a linear function has a constant Hessian of
-# rank one, and an output that ReLU has set to zero contributes nothing. With $J$ the Jacobian of the 42 outputs:
+# The count of outputs says why. Near this kernel each output is a *linear* function of it, until a unit switches. The square of a linear function has a
+# constant Hessian of rank one, and an output that ReLU has set to zero contributes nothing. With $J$ the Jacobian of the 42 outputs:
 #
 # $$H = \tfrac{2}{42}\, J^\top J, \qquad \operatorname{rank} H = \operatorname{rank} J \le \text{active outputs}.$$
 #
-# $J^\top J$ is the **Gauss–Newton matrix**. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. Where the outputs are curved functions of the source, as with another activation or for both kernels together, it only approximates $H$.
+# $J^\top J$ is the **Gauss–Newton matrix**. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. Where the outputs are
+# curved functions of the source, as with another activation or for both kernels together, it only approximates $H$, and the bound is gone: $(ab)^2$ is
+# one squared output of two weights, and its Hessian has no zero eigenvalue at $(1, 2)$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -231,7 +236,7 @@ print("largest entry of H:            ", f"{np.abs(H).max():.3f}")
 print("largest entry of H − 2/42 JᵀJ: ", f"{np.abs(H - gauss_newton_matrix).max():.0e}")
 
 # %% [markdown]
-# So the zeros count examples. A bound of 12 active outputs leaves at least 28 zeros among 40. Give the same network 30 examples, and the bound lies above 40.
+# A bound of 12 active outputs leaves at least 28 zeros among 40. Give the same network 30 examples, and the bound lies above 40.
 #
 # **Predict.** How many eigenvalues are zero then: none, one to five, or ten or more?
 
@@ -268,10 +273,12 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None, here: one example more brings up to six rows of $J$. ReLU makes zeros of its own only where a unit is off on every example, and a smooth activation does not prevent them: with two examples the loss sees this kernel through $2 \times 8$
-# numbers, so at most 16 eigenvalues differ from zero. Too few data for the parameters make a Hessian singular.
+# None, here: one example more brings up to six rows of $J$. But a ReLU unit sees its five weights through the examples for which it is on. Where these
+# are two, three zeros stay, however many examples there are. A smooth activation does not prevent zeros either: with two examples the loss sees this
+# kernel through $2 \times 8$ numbers, so at most 16 eigenvalues differ from zero.
 #
-# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Sections 2 and 3 take one case each: the singular $H$ of ReLU on 7 examples, and the one of `tanh` with both signs.
+# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Section 2 takes the singular
+# $H$ of ReLU, section 3 the one of `tanh` with both signs.
 
 # %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three spectra
@@ -304,6 +311,28 @@ assert min(spectra["ReLU, 30"]) > 0
 check_active = int(tf.math.count_nonzero(tf.nn.relu(tf.nn.relu(thirty @ first.kernel) @ second.kernel)))
 assert check_active > 40
 
+
+def check_product(w):
+    return (w[0] * w[1]) ** 2
+
+
+check_two = np.linalg.eigvalsh(second_order(check_product, tf.constant([1.0, 2.0], tf.float64))[2])
+assert np.abs(check_two).min() > 1.0  # one output, two weights, and no zero
+check_x = np.random.default_rng(seed).normal(size=(60, 5))
+check_x[:, 4] = 1.0
+check_kernel = np.random.default_rng(seed).normal(size=(5, 8))
+check_kernel[:, 0] = [1.0, 0.0, 0.0, 0.0, -np.mean(np.sort(check_x[:, 0])[-3:-1])]  # unit 0 is on for two of 60
+assert np.sum(check_x @ check_kernel[:, 0] > 0) == 2
+
+
+def check_rarely_on(flat):
+    hidden = tf.nn.relu(tf.constant(check_x) @ tf.reshape(flat, [5, 8]))
+    return tf.reduce_mean((hidden @ tf.abs(second.kernel)) ** 2)
+
+
+check_rare = np.linalg.eigvalsh(second_order(check_rarely_on, tf.constant(check_kernel.ravel()))[2])
+assert np.sum(np.abs(check_rare) <= 1e-10 * check_rare.max()) == 3
+
 # %% [markdown]
 # ## 2. A Newton step
 #
@@ -311,9 +340,9 @@ assert check_active > 40
 #
 # $$L(w + s) \approx L(w) + g^\top s + \tfrac12\, s^\top H s.$$
 #
-# The right-hand side, the **quadratic model**, is stationary where $Hs = -g$. That $s$ is the **Newton step**: the solution of a linear system, one call of `tf.linalg.solve`.
+# The right-hand side, the **quadratic model**, is stationary where $Hs = -g$. That $s$ is the **Newton step**: one call of `tf.linalg.solve`.
 #
-# If the loss *is* quadratic, the model is the loss. Least squares with one linear layer is such a case, here from a random kernel of shape (5, 6).
+# If the loss *is* quadratic, the model is the loss: least squares with one linear layer, here from a random kernel of shape (5, 6).
 
 # %% tags=["nbval-ignore-output"]
 labels = tf.constant(rng.normal(size=(7, 6)))
@@ -333,9 +362,10 @@ for taken in range(3):
     kernel += tf.linalg.solve(quadratic, -slope[:, None])[:, 0]  # a matrix of right-hand sides
 
 # %% [markdown]
-# One step; the second changes only rounding errors. It is a sharp test of a Hessian: one that is twice too large would stop half way.
+# One step; the second changes only rounding errors. A Hessian that is twice too large would stop half way.
 #
-# **A singular Hessian.** With 7 examples the ReLU network's $H$ has zero eigenvalues, so $Hs = -g$ has no unique solution. Solve it twice, the second time with each element of $g$ changed in its twelfth digit.
+# **A singular Hessian.** With 7 examples the ReLU network's $Hs = -g$ has no unique solution. Solve it twice, the second time with each element of $g$
+# changed in its twelfth digit.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -361,13 +391,14 @@ before, after = relu_loss(flat_kernel), relu_loss(flat_kernel + damped_step)
 print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
-# With $H$ itself the step is made of rounding errors. On some processors the solver notices, refuses, and the row says `nan`.
-# The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity, and no eigenvalue is zero. With 30 examples nothing would have been needed.
+# With $H$ itself the step is made of rounding errors. On some processors the solver refuses, and the row says `nan`. The second row has Levenberg's cure,
+# **damping**: add a small multiple $\varepsilon$ of the identity, and no eigenvalue is zero.
 #
-# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, because by the chain rule
-# $g = \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. And it is a good step: the last line shows the loss before and after it.
+# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
+# \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. The last line shows how good it is.
 #
-# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving, and it can lose digits. To see how many, damp very little, and put each step back into the equation.
+# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving, and can lose digits. To see how many,
+# damp very little, and put each step back into the equation.
 #
 # **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
 
@@ -409,13 +440,15 @@ assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
 
 # %% [markdown]
-# The inverse has rounding errors in proportion to the **condition number**, the largest eigenvalue over the smallest, and the product passes them on. `solve` fits one $s$ to this right-hand side, and its residual stays at the rounding of
-# $\lVert H\rVert \lVert s\rVert$. For a random right-hand side $s$ is long, and the two residuals are alike (Druinsky and Toledo).
+# The inverse has rounding errors in proportion to the **condition number**, the largest eigenvalue over the smallest, and the product passes them on.
+# `solve` fits one $s$ to this right-hand side, and its residual stays at the rounding of $\lVert H\rVert \lVert s\rVert$. For a random right-hand side
+# the two are alike (Druinsky and Toledo).
 
 # %% [markdown]
 # ## 3. When the step climbs
 #
-# $Hs = -g$ asks for the point where the model's gradient vanishes. Nothing in it says *minimum*, or that the model still holds that far away. Two functions of one variable, one for each failure:
+# $Hs = -g$ asks where the model's gradient vanishes. Nothing in it says *minimum*, or that the model still holds that far away. Two functions of one
+# variable, one for each failure:
 #
 # - $f(w) = \log\cosh w$ at $1.5$ is convex and flattens out: $f'' = 1 - \tanh^2 w$ is small;
 # - $f(w) = \tfrac14 w^4 - \tfrac12 w^2$, a double well, at $0.4$ has negative curvature: $f'' = 3w^2 - 1 < 0$.
@@ -479,12 +512,12 @@ np.testing.assert_allclose(np.linalg.eigvalsh(second_order(banana, check_from)[2
 assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < banana(check_to)
 
 # %% [markdown]
-# The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards the model's maximum, and a shorter one climbs as well. The `log cosh` step
-# points downhill and **overshoots**, as the opening's jump did; a shorter one would do. Two failures, two cures:
+# The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards
+# the model's maximum. The `log cosh` step points downhill and **overshoots**, as the opening's jump did. Two failures, two cures:
 #
-# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way.
-# 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's condition**,
-#    $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$.
+# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative.
+# 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
+# condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$.
 
 
 # %%
@@ -506,9 +539,11 @@ for name, (f, _) in cases.items():
     print(f"{name:11}  damping {damping:.3f}  t = {t}  f: {value:6.3f} -> {cured[name][1]:6.3f}")
 
 # %% [markdown]
-# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides how much to damp: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
+# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a
+# negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
 #
-# Now the `tanh` network on 7 examples. Its raw step mixes both cases: the part along positive curvature leads down, the part along negative curvature leads up, and the heavier one decides how the step starts.
+# Now the `tanh` network on 7 examples. The part of its raw step along positive curvature leads down, the part along negative curvature leads up, and
+# the heavier one decides how the step starts.
 
 # %%
 tanh_loss, tanh_start = network_loss(tf.tanh, x), flat_kernel
@@ -551,12 +586,12 @@ assert tanh_loss(tanh_start + damped_step) < tanh_value < tanh_loss(tanh_start +
 # %% [markdown]
 # ### Exercise: Which steps point downhill? (5 min)
 #
-# In two dimensions a step has parts in both directions. Take a Hessian with one negative eigenvalue, and two gradients:
+# Take a Hessian with one negative eigenvalue, and two gradients:
 #
 # $$H = \begin{pmatrix} 4 & 0 \\ 0 & -1 \end{pmatrix}, \qquad g = \begin{pmatrix} 4 \\ 1 \end{pmatrix} \text{ or } g = \begin{pmatrix} 1 \\ 4 \end{pmatrix}.$$
 #
-# For each step say whether it points downhill at its start, `True` or `False`: the raw Newton step, the Newton step with a damping $\lambda$, and the gradient step, $-g$ times a
-# positive rate.
+# For each step say whether it points downhill at its start: the raw Newton step, the Newton step with a damping $\lambda$, and minus the gradient times
+# a positive rate.
 
 # %%
 descends = {
@@ -686,8 +721,8 @@ assert check_counts[2] == 40_000
 # %% [markdown]
 # ## 5. The whole model in one Hessian
 #
-# A model has several variables, and its Hessian a **block** for every pair of them: the gradient with respect to one, differentiated with respect to the other. The model here is 5 → 8 → 6, `tanh` and then
-# linear, with targets, and a penalty on the squares of all 102 parameters, which keeps the minimum from being flat.
+# A model has several variables, and its Hessian a **block** for every pair of them. The model here is 5 → 8 → 6, `tanh` and then linear, with targets,
+# and a penalty on the squares of all 102 parameters, which keeps the minimum from being flat.
 
 # %%
 model = tf.keras.Sequential([dense(8, activation="tanh"), dense(6)])
@@ -705,8 +740,8 @@ def model_loss():
 
 
 # %% [markdown]
-# Flatten early: join the gradients into one vector of 102 *while the outer tape still records*, and ask for that vector's Jacobian. It comes back as one piece for each variable, (102, 5, 8), (102, 8),
-# (102, 8, 6) and (102, 6). Reshaped and put side by side, these are the columns of $H$.
+# Flatten early: join the gradients into one vector of 102 *while the outer tape still records*, and ask for that vector's Jacobian. It comes back as
+# one piece for each variable: (102, 5, 8), (102, 8), (102, 8, 6) and (102, 6). Reshaped and put side by side, these are the columns of $H$.
 
 
 # %%
@@ -761,8 +796,8 @@ draw_blocks(
 plt.show()
 
 # %% [markdown]
-# The stripes belong to kernel 2 with itself: two of its weights interact only if they lead to the same output.
-# A block is a slice: its rows are those of one variable, its columns those of the other. Reshape it, and it has the target's axes first, (5, 8), then the source's, (8, 6).
+# The stripes belong to kernel 2 with itself: two of its weights interact only if they lead to the same output. A block is a slice, with the rows of one
+# variable and the columns of the other.
 
 # %%
 block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, with respect to kernel 2
@@ -789,7 +824,8 @@ assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes
 # %% [markdown]
 # ## 6. What N² means
 #
-# The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's, for a matrix with positive eigenvalues, takes about $N^3/6$ multiplications and as many additions.
+# The Hessian of $N$ parameters has $N^2$ entries. Section 5 takes $N$ backward passes to build it. To solve with it, a Cholesky factorisation takes
+# about $N^3/6$ multiplications and as many additions, where all eigenvalues are positive.
 
 # %%
 print("parameters   gradient, MB    Hessian, MB   factorisation at 1e12 operations/s")
@@ -812,15 +848,16 @@ np.testing.assert_allclose(factor @ factor.T, damped, rtol=0, atol=1e-12)
 assert multiplied == (40**3 - 40) // 6
 
 # %% [markdown]
-# At a thousand parameters the matrix is the size of a photograph, 4 MB. At a million it is 4 TB, and one factorisation takes 3.9 days. Newton's method has to do without the matrix, and it can: [14 Without the
-# matrix](14_without_the_matrix.ipynb).
+# At a thousand parameters the matrix takes 4 MB. At a million it takes 4 TB, and one factorisation 3.9 days. Newton's method has to do without the
+# matrix, and it can: [14 Without the matrix](14_without_the_matrix.ipynb).
 
 # %% [markdown]
 # ## 7. Going further: the plunge
 #
-# With the whole Hessian, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
-# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant in the long run. What is printed is the distance
-# to the last point: watch how its exponents grow. Here the factor is larger than 1, up to about ten, so they grow slowly at first. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
+# With the whole Hessian, section 4's method runs on the whole model. Near a minimum with positive curvature the error of the quadratic model is of
+# third order, so each step leaves a distance in proportion to the *square* of the one before. This is **quadratic convergence**; gradient descent
+# multiplies the distance by a constant in the long run. The distance to the last point is printed: watch how its exponents grow. The figure shows the
+# norm of the gradient, which falls less evenly.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -969,8 +1006,8 @@ np.testing.assert_allclose(flatten(variables), minimum, rtol=0, atol=1e-5)
 # %% [markdown]
 # ## 11. Check it independently
 #
-# Nothing in the next function knows of tapes: the model's loss in NumPy. Differences of it give the gradient; differences of the gradient give all 102 × 102 second derivatives; and second differences of the loss give the curvature $v^\top H v$ along a
-# random direction without any gradient.
+# The next function is the model's loss in NumPy. Differences of it give the gradient; differences of the gradient all 102 × 102 second derivatives; and
+# second differences of the loss the curvature $v^\top H v$ along a random direction.
 
 
 # %%
@@ -1010,19 +1047,18 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # %% [markdown]
 # ## Recap
 #
-# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For squared ReLU outputs its rank is at most the number of active outputs: few examples leave many zeros (section 1).
-# - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
+# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. Where squared outputs are piecewise linear in the source, as for one kernel behind ReLU, its rank is at most the number of active outputs (section 1).
+# - A Newton step is `solve(H, -g)`. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
 # - A raw step can climb. Damping cures the direction, a line search the length (section 3).
 # - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | fewer active outputs than parameters: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
+# | a kernel behind ReLU with more weights than active outputs: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
-# | the quadratic model is trusted too far | a step that overshoots and climbs | line search |
+# | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` | lost digits, three times the work | `solve` |
 # | two variables that do not interact | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
-# | eager `jacobian` in a loop | far slower than its arithmetic | put it into a `tf.function` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**

@@ -17,13 +17,14 @@
 # %% [markdown]
 # # Without the matrix
 #
-# A Hessian has $N^2$ entries, and with many parameters nobody can store it. *Multiplying* by it is cheap, though, and products are enough for a Newton step and for a spectrum.
+# A Hessian has $N^2$ entries, and with many parameters nobody can store it. *Multiplying* by it is cheap, and products are enough for a Newton step and
+# for a spectrum.
 # **How do you use a Hessian that is too large to store?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 20 to read, 9 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 19 to read, 9 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -53,6 +54,34 @@ import scipy.optimize  # comes with scikit-learn
 import tensorflow as tf
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
+
+# The rivals of sections 3 and 4.
+def gradient_descent(w, problem, rate, budget):
+    rows = []
+    for work in range(1, budget + 1):
+        value, g = problem[1](w)
+        rows.append((work, float(value)))
+        w -= rate * g
+    return np.array(rows)
+
+
+def lbfgs(w, problem, budget):
+    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
+    rows = []
+
+    def evaluate(flat):
+        value, g = problem[1](tf.constant(flat))
+        rows.append((len(rows) + 1, float(value)))
+        return float(value), g.numpy()
+
+    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
+    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
+        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
+    return np.array(rows[:budget]), tf.constant(found.x)
+
+
+# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
+tf.config.optimizer.set_experimental_options({"remapping": False})
 runtime.start(seed)
 
 # %%
@@ -88,7 +117,7 @@ print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
 #
 # **You will be able to**
 #
-# - multiply a vector by a Hessian in three ways, and choose the step where one of them is a difference (section 1),
+# - multiply a vector by a Hessian in three ways (section 1),
 # - solve a linear system from products, by conjugate gradients (section 2),
 # - build Newton–CG from products, price a product, and judge the method fairly against L-BFGS (section 3).
 
@@ -99,7 +128,8 @@ print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
 #
 # $$Hv = \frac{\mathrm d}{\mathrm dt}\, g(w + t v)\,\Big|_{t=0}.$$
 #
-# That is one number for each parameter; no $N^2$ appears on the way. The definition suggests the first way: a **difference of two gradients**, $\big(g(w + hv) - g(w)\big) / h$ or, with both sides, $\big(g(w + hv) - g(w - hv)\big) / 2h$.
+# No $N^2$ appears on the way. The definition suggests the first way: a **difference of two gradients**, $\big(g(w + hv) - g(w)\big) / h$ or, with both
+# sides, $\big(g(w + hv) - g(w - hv)\big) / 2h$.
 #
 # **Predict.** float32 carries about seven digits. With the best step $h$ and both sides, how many digits of $Hv$ are right?
 
@@ -178,14 +208,18 @@ assert tf.norm(check_long - check_exact) < 3e-6 * tf.norm(check_exact)  # a quad
 assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 
 # %% [markdown]
-# With a small step the two gradients agree in most of their digits: an error of about $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32's rounding. With a large one the gradient is no longer linear over that distance: an error of about $h$ with one side, $h^2$ with
-# both. So the best $h$ is near $\varepsilon^{1/2}$ or $\varepsilon^{1/3}$, with errors near $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$.
+# With a small step the two gradients agree in most of their digits: an error of about $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32. With a
+# large one the gradient is no longer linear: an error of about $h$ with one side, $h^2$ with both. So the best $h$ is near $\varepsilon^{1/2}$ or
+# $\varepsilon^{1/3}$, with errors near $3 \cdot 10^{-4}$ or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$.
 #
-# The *length* $h \lVert v\rVert$ counts, beside the distance over which the gradient bends: this $v$ has length 273, and the best $h$ is below a thousandth. A quadratic loss bends nowhere, and a long step gives six digits. A ReLU network bends wherever a unit switches, and one digit may be the best.
+# The *length* $h \lVert v\rVert$ counts, beside the distance over which the gradient bends: this $v$ has length 273, and the best $h$ is below a
+# thousandth. A quadratic loss bends nowhere, and a long step gives six digits. A ReLU network bends wherever a unit switches, and may leave fewer than
+# three.
 #
 # The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)). It does without the outer tape, whose record holds the inner forward *and* backward pass.
+# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape, whose record holds the inner forward *and*
+# backward pass.
 
 
 # %%
@@ -225,10 +259,11 @@ pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
 print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
 
 # %% [markdown]
-# Both are exact but for rounding, and cost a few gradients, whatever $N$ is. Section 3 counts what a product costs, and makes it cheaper.
+# Both are exact but for rounding, and cost a few gradients, whatever $N$ is.
 #
-# Where the loss contains a `tf.custom_gradient`, the two can part. A rule that is the derivative, written stably, is asked by two tapes; an accumulator may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian. How the gradient that
-# training follows changes along $v$, only a difference of it says for certain; the two tapes say something else.
+# Where the loss contains a `tf.custom_gradient`, the two can part. A rule that is the derivative, written stably, is asked by two tapes; an accumulator
+# may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian: only a difference of gradients says how the
+# gradient that training follows changes along $v$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -262,8 +297,9 @@ assert tf.norm(by_check_tapes - check_difference) > 0.1 * tf.norm(check_differen
 # %% [markdown]
 # ### Exercise: A product with a Hessian of several tensors (8 min)
 #
-# `f(*xs)` takes the tensors in the list `xs`, of any shapes, to a scalar. `vs` is a list of directions, one for each tensor and of its shape. Return the product of the whole Hessian with the
-# directions, as a list of tensors of those shapes again. Form no Hessian: two calls of `gradient` are enough. Where a part of the product is zero because nothing depends on that tensor, return zeros.
+# `f(*xs)` takes the tensors in the list `xs`, of any shapes, to a scalar. `vs` is a list of directions, one for each tensor and of its shape. Return
+# the product of the whole Hessian with the directions, as a list of tensors of those shapes. Two calls of `gradient` are enough. Where nothing depends
+# on a tensor, return zeros.
 
 
 # %%
@@ -276,8 +312,9 @@ exercises.product.check(hessian_product)
 # %% [markdown]
 # ## 2. Solve with products: conjugate gradients
 #
-# A Newton step solves $Hs = -g$. **Conjugate gradients** (CG) builds the solution from one product in each round. It goes along a direction $p$ until the quadratic model $g^\top s + \tfrac12 s^\top H s$ stops falling, and then chooses the next direction *conjugate* to all earlier
-# ones, $p_i^\top H p_j = 0$: gains along one are not spoilt by the next. After $k$ rounds, $s$ is the model's lowest point in the space spanned by $g, Hg, \dots, H^{k-1}g$, a **Krylov space**.
+# A Newton step solves $Hs = -g$. **Conjugate gradients** (CG) builds the solution from one product in each round. It goes along a direction $p$ until
+# the quadratic model stops falling, and then chooses the next direction *conjugate* to all earlier ones, $p_i^\top H p_j = 0$: gains along one are not
+# spoilt by the next. After $k$ rounds, $s$ is the model's lowest point in the space spanned by $g, Hg, \dots, H^{k-1}g$, a **Krylov space**.
 
 
 # %%
@@ -300,8 +337,9 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# CG assumes positive curvature, and it sees $p^\top H p$ for each of its directions. The `if` stops it where that is not positive, with what it has, or with the downhill direction if it has nothing. This is the **truncated Newton
-# rule** of Dembo and Steihaug, and takes the place of damping. For $n$ unknowns CG needs at most $n$ rounds, in exact arithmetic.
+# CG assumes positive curvature, and sees $p^\top H p$ for each of its directions. Where that is not positive, the `if` stops it with what it has, or
+# with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug, which takes the place of damping. For $n$ unknowns
+# CG needs at most $n$ rounds, in exact arithmetic.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
 
@@ -368,14 +406,15 @@ np.testing.assert_array_equal(at_once[0], [-1.0, -2.0])  # nothing yet, so the d
 assert at_once[1:] == (1, True)
 
 # %% [markdown]
-# Three. CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give the solution $-H^{-1}g$ it has to be $1/\lambda$ at every eigenvalue $\lambda$. A polynomial of degree 2 can be that at three points, however often each eigenvalue occurs. Tight clusters come next. A wide and even
-# spread is bad: then the number of rounds grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$.
+# Three. CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at every
+# eigenvalue $\lambda$, and degree 2 is enough for three values, however often each occurs. A wide and even spread is bad: then the number of rounds
+# grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
 #
-# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ until Armijo's condition holds. One step costs more than a step of gradient descent, so count the work in
-# **gradient-equivalents**: a gradient is 1, and a product or a loss has its price.
+# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ until Armijo's
+# condition holds. Count the work in **gradient-equivalents**: a gradient is 1, and a product or a loss has its price.
 
 
 # %%
@@ -404,41 +443,14 @@ def newton_cg(w, problem, linearise, prices, budget):
 
 
 # %% [markdown]
-# A fair race needs a strong rival. **L-BFGS** estimates the curvature from the gradients that it computes anyway, and takes no product. Here it is SciPy's. Gradient descent gets the best rate out of three.
+# A fair race needs a strong rival. **L-BFGS**, here SciPy's, estimates the curvature from the gradients that it computes anyway. Gradient descent gets
+# the best rate out of three. Both stand in the set-up.
 #
-# The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at `weight_decay` or above. So there is one minimum, and it can be found to all digits.
+# The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at
+# `weight_decay` or above: there is one minimum, and it can be found to all digits.
 
 
 # %%
-def gradient_descent(w, problem, rate, budget):
-    rows = []
-    for work in range(1, budget + 1):
-        value, g = problem[1](w)
-        rows.append((work, float(value)))
-        w -= rate * g
-    return np.array(rows)
-
-
-def lbfgs(w, problem, budget):
-    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
-    rows = []
-
-    def evaluate(flat):
-        value, g = problem[1](tf.constant(flat))
-        rows.append((len(rows) + 1, float(value)))
-        return float(value), g.numpy()
-
-    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
-    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
-        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
-    return np.array(rows[:budget]), tf.constant(found.x)
-
-
-# %%
-# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
-tf.config.optimizer.set_experimental_options({"remapping": False})
-
-
 def compiled(loss):
     """What the methods need, compiled: (loss, loss with gradient), and the Hessian's product."""
 
@@ -538,10 +550,12 @@ assert all(10 < paid / from_scratch[0] < 30 for paid in np.diff(runs["Newton–C
 assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
 
 # %% [markdown]
-# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum each of them plunges, but it pays for such a step with some twenty products. Gradient descent does not get there within the budget (`inf`).
+# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and pays for each with some twenty products. Gradient descent does not get there
+# (`inf`).
 #
-# **The price decides.** All products of one CG solve are taken at the same $w$, and each computes the logits and the gradient there once more. The derivative of the gradient is a *linear* map of $v$. **Linearise** it once for each step, and keep what depends on $w$ alone. For softmax regression that is the
-# probabilities $p$. With $X$ the pixels, $V$ the direction as a matrix and $Z = XV$, how the logits move,
+# **The price decides.** All products of one CG solve are taken at the same $w$, and each computes the logits and the gradient there once more.
+# **Linearise** the gradient once for each step, and keep what depends on $w$ alone: for softmax regression the probabilities $p$. With $X$ the pixels,
+# $V$ the direction as a matrix and $Z = XV$,
 #
 # $$Hv:\qquad X^\top \bigl(p \odot (Z - \textstyle\sum_k p_k Z_k)\bigr) / m + \text{weight decay} \cdot V.$$
 #
@@ -617,7 +631,7 @@ draw_race(runs, lowest, "Softmax regression: the price of a product decides")
 plt.show()
 
 # %% [markdown]
-# Two, the price of a gradient, and the race is a tie at $10^{-8}$; below that Newton–CG plunges ahead. Its steps are the same as before: the verdict was the price's.
+# Two, the price of a gradient, and the race is a tie at $10^{-8}$; below that Newton–CG plunges ahead. Its steps are the same as before.
 #
 # Begin with L-BFGS where each gradient is that of the whole data set: it needs no products, and a mini-batch's noise can spoil its estimates. Products earn their price where you need the Hessian itself: for a spectrum, for influence functions, or for a linear solve.
 
@@ -821,6 +835,8 @@ for limit in (0.002, 0.01, 0.05):
     assert abs(len(minimum) * weights[nodes > limit].sum() - np.sum(true > limit)) < 0.3 * np.sum(true > limit) + 3
 at_origin, _ = lanczos(lambda v: softmax_product(origin, v), rng.normal(size=len(origin)), 8)
 assert np.sum(at_origin > 1) == 1  # nine equal eigenvalues at the origin: Lanczos finds the value once
+too_many, _ = lanczos(lambda v: eigenvalues * v, rng.normal(size=400), 12)  # three different values, and noise
+assert np.sum(np.abs(too_many - 100) < 1e-6) > 1
 counted = 0.0
 for signs in np.random.default_rng(seed).choice([-1.0, 1.0], size=(20, len(origin))):
     values, share = lanczos(lambda v: softmax_product(origin, v), signs, 8)
@@ -828,7 +844,9 @@ for signs in np.random.default_rng(seed).choice([-1.0, 1.0], size=(20, len(origi
 assert abs(counted - 9) < 4  # its standard deviation is about 1
 
 # %% [markdown]
-# One trap. A single start vector shows each *value* once, however often it occurs. At the starting point, all weights zero, the nine large eigenvalues are equal, and Lanczos returns one. Averaged over starts, its weight still counts all nine.
+# One trap. In exact arithmetic a single start vector shows each *value* once, however often it occurs. At the starting point, all weights zero, the
+# nine large eigenvalues are equal, and Lanczos returns one. Averaged over starts, its weight still counts all nine. Do not take more steps than there
+# are different values: `beside` is then zero but for rounding, and `q` is made of noise.
 #
 # And the network of the opening, with its 22.5 GB of Hessian? Here twenty products give its largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
 
@@ -854,8 +872,9 @@ assert top[0] < 0  # before training, the Hessian is indefinite
 # %% [markdown]
 # ### Exercise: The trace from products (8 min)
 #
-# The sum of all eigenvalues is the trace, the sum of the diagonal. Estimate it without the diagonal. `product(v)` returns $Hv$ for a vector of shape $(n,)$; `probes` has shape $(k, n)$, and its rows are random signs, $\pm 1$. Return the mean over the rows
-# of a number whose expectation is the trace: a scalar, of the probes' dtype.
+# The sum of all eigenvalues is the trace, the sum of the diagonal. Estimate it without the diagonal, with one product for each probe. `product(v)`
+# returns $Hv$ for a vector of shape $(n,)$; `probes` has shape $(k, n)$, and its rows are random signs, $\pm 1$. Return the mean over the rows of a
+# number whose expectation is the trace: a scalar, of the probes' dtype.
 
 
 # %%
@@ -934,8 +953,8 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # %% [markdown]
 # ## Recap
 #
-# - $Hv$ costs a few gradients, and no Hessian is formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length; how many digits are left depends on the function (section 1).
-# - Conjugate gradients solves $Hs = -g$ with one product in each round. It needs, but for rounding, at most as many rounds as there are different eigenvalues, and stops at negative curvature: the truncated Newton rule (section 2).
+# - $Hv$ costs a few gradients, and no Hessian is formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length (section 1).
+# - Conjugate gradients solves $Hs = -g$ with one product in each round, at most one, but for rounding, for each different eigenvalue. It stops at negative curvature (section 2).
 # - Newton–CG's steps plunge near a minimum. Whether it beats L-BFGS per gradient spent depends on the price of a product: linearise at $w$ (section 3).
 #
 # | Trap | What you see | What to do |

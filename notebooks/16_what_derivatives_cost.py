@@ -17,7 +17,7 @@
 # %% [markdown]
 # # What derivatives cost
 #
-# A gradient has one entry for each weight of a model. It would be no surprise if it cost as many runs of the model as there are weights.
+# A gradient has one entry for each weight of a model. It would be no surprise if it cost as many runs of the model.
 # **What does each derivative cost, and how does the cost grow?**
 
 # %% [markdown] tags=["badges"]
@@ -100,11 +100,11 @@ seconds = medians({"forward": forward, "gradient": gradient}, 5 * calls)
 print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['forward']:.1f}")
 
 # %% [markdown]
-# The network has 268 800 weights, and its 268 800 derivatives together took no longer than a few forward passes. Central differences would take 537 600.
+# The network has 268 800 weights, and their derivatives together took no longer than a few forward passes. Central differences would take 537 600.
 #
 # **You will be able to**
 #
-# - predict the cost of a gradient and of a Hessian–vector product from that of the forward pass, and say when that fails (section 1),
+# - predict the cost of a gradient and of a Hessian–vector product (section 1),
 # - find a scaling exponent by counting (section 2),
 # - predict memory before you allocate it, and trade it for work (sections 3 and 4).
 
@@ -122,10 +122,11 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 #
 # $$\bar W = x^\top \bar y, \qquad \bar x = \bar y\, W^\top,$$
 #
-# where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about as much as **three** forward passes, *however many weights
-# there are*. This is the **cheap-gradient principle**: the reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983). Where each operation's backward rule costs a small multiple of the operation, so does the whole gradient.
+# where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about as much as **three** forward passes, *however many
+# weights there are*: the **cheap-gradient principle**. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983). Where each
+# operation's backward rule costs a small multiple of the operation, so does the whole gradient.
 #
-# Times vary; multiplications can be counted. A `tf.function` is a graph, and the graph knows its shapes before anything runs.
+# Times vary; multiplications can be counted. A `tf.function` is a graph, and knows its shapes before anything runs.
 
 
 # %%
@@ -145,8 +146,8 @@ print(f"gradient: {multiplications(gradient):11,}")
 print(f"ratio:    {multiplications(gradient) / multiplications(forward):11.2f}")
 
 # %% [markdown]
-# Forwards, the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications. The gradient takes three times that, less one product: nobody asks for the gradient
-# of the data. That product is the largest of all, and the ratio comes down to 2.25.
+# Forwards, the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications. The gradient takes three times that, less the
+# largest product: nobody asks for the gradient of the data. So the ratio is 2.25.
 #
 # A Hessian–vector product ([14](14_without_the_matrix.ipynb)) differentiates the gradient once more.
 #
@@ -173,7 +174,7 @@ count = {name: multiplications(run) for name, run in runs.items()}
 print(f"product / gradient: {count['HVP'] / count['gradient']:.2f}")
 
 # %% [markdown]
-# Again each product of the gradient adds two more at most, so the whole costs less than three gradients. Now the same ratios by the clock:
+# Again each product of the gradient adds two more at most: less than three gradients. Now the same ratios by the clock:
 
 # %% tags=["nbval-ignore-output"]
 seconds = medians(runs, 5 * calls)
@@ -202,10 +203,10 @@ ax.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# The hatched bars are the same on every machine. The others are the machine's own: a time also holds what no product counts, such as `tanh`, the start of each operation, and
-# memory. The principle is about the counts.
+# The hatched bars are the same on every machine. A time also holds what no product counts, such as `tanh`, the start of each operation, and memory. The
+# principle is about the counts.
 #
-# **Its hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index. Picking a number is the cheapest of operations.
+# **Its hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
 #
 # **Predict.** Its gradient writes how many numbers, as a multiple of what the function writes, if the vector has 100,000 entries: "about 3", "about 500" or "about 50,000"?
 
@@ -262,8 +263,8 @@ for function in (picked_one_by_one, picked_together):
 np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
 
 # %% [markdown]
-# The derivative of one slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers. The rule is not a small multiple of the operation, and the multiple depends on the number of inputs. `tf.gather` picks all at once, and its rule returns
-# `IndexedSlices`, the positions with their values. Its gradient is cheap again. So slice once, not in a loop.
+# The derivative of one slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers.
+# `tf.gather` picks all at once, and its rule returns `IndexedSlices`, the positions with their values. So slice once, not in a loop.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -280,9 +281,9 @@ assert seconds["HVP"] < 10 * seconds["gradient"]
 # %% [markdown]
 # ### Exercise: What freezing layers saves (8 min)
 #
-# In fine-tuning, the first layers of a network are frozen: only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number
-# of multiplications of all matrix products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`,
-# and `batch` is the number of examples. The tape watches the trained weights alone, and TensorFlow leaves out what nobody asks for.
+# In fine-tuning only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number of multiplications of all matrix
+# products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`, and
+# `batch` is the number of examples. The tape watches the trained weights alone, and TensorFlow leaves out what nobody asks for.
 
 
 # %%
@@ -296,8 +297,8 @@ exercises.frozen.check(multiplications_of)
 # %% [markdown]
 # ## 2. Exponents: count, then time
 #
-# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. With $n$ weights a Hessian has $n^2$ entries, and takes $n$
-# products to fill. Here are both for networks of nine sizes.
+# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. A Hessian of $n$ weights has $n^2$ entries, and takes $n$ products to fill.
+# Here are both for networks of nine sizes.
 
 # %%
 data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
@@ -353,14 +354,13 @@ for what, numbers in counted.items():
     print(f"{what}: from n = {n[0]} to {n[1]}, {numbers[1] / numbers[0]:.2f} times; slope {exponent(n, numbers):.2f}")
 
 # %% [markdown]
-# The counts say slopes 2 and 1: double the weights, and the Hessian takes four times the work, the product twice. Now the clock:
+# The counts say slopes 2 and 1. Now the clock:
 
 # %% tags=["nbval-ignore-output"]
 times = medians(
     {(what, k): lambda run=run, at=at: run(*at) for what, run in second_order.items() for k, at in enumerate(points)}
 )
 timed = {what: np.array([times[what, k] for k in range(len(points))]) for what in second_order}
-print("Hessian / product, in time:", (timed["Hessian"] / timed["product"]).round(1))
 
 # %% alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: counted slopes, measured times
@@ -377,9 +377,9 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# On the left of the right panel a call is mostly the start of its operations, which costs the same at every size, so both lines are nearly flat. On its right the Hessian's intermediate
-# tensors may outgrow the processor's caches, and its line may be steeper than 2. A slope read off a few such points is an accident of the machine. The exponents come from counting.
-# At $n = 10^6$, a small model today, the Hessian has $10^{12}$ entries.
+# On the left of the right panel a call is mostly the start of its operations, which costs the same at every size. On its right the Hessian's
+# intermediate tensors may outgrow the processor's caches. A slope read off a few such points is an accident of the machine: the exponents come from
+# counting.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -417,7 +417,8 @@ print("weights:", weight_count)
 print(f"Hessian: {4 * weight_count**2 / 2**30:.1f} GiB")
 
 # %% [markdown]
-# That is more memory than most machines have, and the network is small. `tapelab.derivatives` does this multiplication before it allocates, and refuses. Its message names what to use instead: `hvp`, whose result is as large as the weights, 1 MiB.
+# That is more memory than most machines have, and the network is small. `tapelab.derivatives` does this multiplication before it allocates, and
+# refuses. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -440,8 +441,8 @@ for part, by_tapes in zip(derivatives.hvp(loss, wrt=weights)(vector=vectors), he
 # %% [markdown]
 # ### Exercise: Bytes, before you allocate them (5 min)
 #
-# A network with a million weights maps a batch of 256 examples of 784 pixels to 10 scores for each; the loss is one number. How many bytes does each
-# of these results take in float32? An expression such as `4 * weight_count` will do.
+# A network with a million weights maps a batch of 256 examples of 784 pixels to 10 scores for each; the loss is one number. How many bytes does each of
+# these results take in float32?
 
 # %%
 weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
@@ -458,8 +459,8 @@ size = {  # in bytes, float32
 exercises.fits.check(size)
 
 # %% [markdown]
-# The result is not all that is held. While it runs, a tape keeps what the backward pass will need: of a chain of layers such as these, the result of every layer. Count them with weak references, as in section 4 of
-# [09](09_multiple_tapes.ipynb): they do not keep a result alive, and tell whether something else does.
+# The result is not all that is held. A tape keeps what the backward pass will need: of a chain of layers such as these, the result of every layer.
+# Count them with weak references, as in section 4 of [09](09_multiple_tapes.ipynb).
 
 # %%
 chain = [tf.random.normal((32, 32)) / np.sqrt(32) for _ in range(24)]
@@ -496,7 +497,7 @@ held_plain = list(held)
 print("evaluations of a layer:", len(held_plain))
 
 # %% [markdown]
-# All 24 results are kept. In a deep network it is often this record that fills the memory, not the weights or the gradient.
+# All 24 are kept. In a deep network it is often this record that fills the memory, not the weights or the gradient.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -515,8 +516,9 @@ del tape_again
 # %% [markdown]
 # ## 4. Checkpointing: memory for work
 #
-# A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward pass reaches a block, run the block forwards once more from
-# its checkpoint, and then backwards through that record. `tf.recompute_grad(block)` wraps a function in this way. The method is called *checkpointing*, or rematerialisation.
+# A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
+# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. `tf.recompute_grad(block)` does this. The method
+# is called *checkpointing*, or rematerialisation.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 
@@ -552,7 +554,8 @@ print("evaluations of a layer:", len(held_checkpointed))
 print("most alive at once:    ", max(held_checkpointed))
 
 # %% [markdown]
-# Six checkpoints instead of 24 results, and 48 evaluations instead of 24: every layer runs twice. The gradient is the same, number by number. With $k$ blocks of $n / k$ layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks $k = \sqrt n$ is best, with $2\sqrt n$.
+# Six checkpoints instead of 24 results, and every layer runs twice. The gradient is the same, number by number. With $k$ blocks of $n / k$ layers, at
+# most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks $k = \sqrt n$ is best, with $2\sqrt n$.
 #
 # Equal blocks are not the best. When the backward pass reaches the first block, the other checkpoints are gone, and their room is free. So let the first block be the longest, and each one after it shorter by one.
 #
@@ -606,7 +609,8 @@ plt.show()
 # %% [markdown]
 # Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: so $M$ is about $\sqrt{2n}$, not $2\sqrt n$. A chain of 1024 layers needs 46 results instead of 64.
 #
-# Record one layer at a time, set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the one that is recorded for its backward step, the longest chain has
+# Set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the
+# one that is recorded for its backward step, the longest chain has
 #
 # $$\binom{s + r}{s}$$
 #
@@ -643,6 +647,42 @@ for checkpoints in range(1, 5):
     for runs in range(1, 4):
         longest = math.comb(checkpoints + runs, checkpoints)
         assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
+
+# %% [markdown]
+# **A block has to compute the same again.** Dropout draws new numbers when it runs again, and the backward pass then belongs to another mask. Of 1000 numbers, how many are dropped
+# and have a gradient all the same?
+
+
+# %% tags=["nbval-ignore-output"]
+def dropped_with_a_gradient(dropout):
+    numbers = tf.ones(1000)
+    with tf.GradientTape() as tape:
+        tape.watch(numbers)
+        h = tf.recompute_grad(dropout)(numbers)
+    return int(tf.math.count_nonzero((h == 0) & (tape.gradient(h, numbers) != 0)))
+
+
+def stateless(h):
+    return tf.nn.experimental.stateless_dropout(h, 0.5, seed=[seed, 1])
+
+
+redrawn = dropped_with_a_gradient(lambda h: tf.nn.dropout(h, 0.5))
+print("dropout:          ", redrawn)
+print("stateless dropout:", dropped_with_a_gradient(stateless))
+
+# %% [markdown]
+# A quarter, and no warning. A stateless operation draws the same numbers from the same seed. Batch normalisation in a block updates its statistics twice.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert 180 < redrawn < 320
+assert dropped_with_a_gradient(stateless) == 0
+check_norm, check_batch = tf.keras.layers.BatchNormalization(momentum=0.5), tf.random.normal((8, 3)) + 4.0
+with tf.GradientTape() as check_tape:
+    check_tape.watch(check_batch)
+    check_y = tf.recompute_grad(lambda h: check_norm(h, training=True))(check_batch)
+check_tape.gradient(check_y, check_batch)
+np.testing.assert_allclose(check_norm.moving_mean, 0.75 * tf.reduce_mean(check_batch, axis=0), rtol=1e-4)
 
 # %% [markdown]
 # ## 5. Going further: eager, graph, XLA
@@ -770,8 +810,7 @@ assert modes.break_even(16, layers=1) == 16
 # %% [markdown]
 # ## 7. Check it independently
 #
-# In float64 and NumPy, central differences of the gradient's closed form along one direction give the
-# Hessian–vector product of section 1's network, for its last layer.
+# In float64 and NumPy, central differences of the gradient's closed form give the Hessian–vector product of section 1, for the last layer.
 
 # %% tags=["nbval-ignore-output"]
 weights64, vectors64 = ([np.asarray(part, np.float64) for part in parts] for parts in (weights, vectors))
@@ -800,19 +839,19 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - A gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients, whatever the number of weights. The principle holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
-# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show no clean exponent (section 2).
+# - A gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
+# - A Hessian's work grows with the square of the number of weights, a product's with the number; times show no clean exponent (section 2).
 # - Memory follows from shapes. The record grows with every layer; for one more forward pass, checkpoints bring it down to $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | timing the first call | tracing, many times a later call | call once, then time |
-# | timing one call | the machine's other work | medians of calls that take turns |
-# | an exponent read off four timings | another one on the next run | count; time only to compare |
+# | an exponent read off a few timings | another one on the next run | count |
 # | slices of a long vector in a loop | a gradient far slower than the function | slice once, or `tf.gather` |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
+# | dropout in a checkpointed block | the gradient of another mask | a stateless operation with a fixed seed |
 #
 # **Further reading**
 #

@@ -432,6 +432,7 @@ exercises.attention.check(cause, repaired)
 # @title Check
 check_margin = value_and_gradient(soft_margin, scores, sides)
 assert np.isinf(check_margin[0])
+assert np.isnan(tf.math.log(-1.0))  # outside its domain
 assert np.isnan(check_margin[1][2])
 assert np.isfinite(guarded[0])
 np.testing.assert_array_equal(np.isnan(guarded[1]), [False, True, False])
@@ -1104,7 +1105,7 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # ## Recap
 #
 # - Here a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - A NaN is born where 0 meets ∞, or from 0/0 and ∞ − ∞, often on the way back and under a value that is fine. Mend it where it arises, not where it shows (section 2).
+# - A NaN is born where 0 meets ∞, from 0/0 and ∞ − ∞, or outside a domain, as in log(−1); often on the way back and under a value that is fine. Mend it where it arises (section 2).
 # - A zero may be the derivative of the program and still not the one that you want: then the *program* is wrong, as with a clip or a ReLU differentiated twice. A wrong number is found by comparing two things that must agree (section 3).
 # - A repair is judged by what it costs, on inputs of every size and dtype, and by the derivatives that come after the first (sections 4 and 5).
 #

@@ -326,7 +326,7 @@ def _wrong_values(
         plain = ratios.size > 1 or any(np.isclose(ratios[0], other, rtol=1e-5) for other in (2, 0.5, -2, -0.5))
         if plain and np.allclose(ratios, ratios.flat[0], rtol=1e-3):
             return found("factor", f"it is {_number(ratios.flat[0])} times what it should be{everywhere}.")
-    if np.allclose(mine, np.abs(right), **close):
+    if np.any(right < 0) and np.allclose(mine, np.abs(right), **close):
         return found("absolute", "these are the absolute values: the signs are lost.")
     if mine.size > 1 and np.all(mine == mine.flat[0]) and not np.all(right == right.flat[0]):
         return found("constant", f"all entries are equal, to {_number(mine.flat[0])}. {first}")

@@ -152,7 +152,7 @@ def _quadratics(random, dtype):
         )
 
     first = (tf.constant([1.0, -3.0], dtype), tf.constant([[1.0, 2.0], [2.0, -1.0]], dtype))
-    return [first, trial([-2.0, -0.5, 0.25, 1.0, 4.0]), trial([0.5, 1.0, 2.0])]
+    return [first, trial([-2.0, -0.5, 0.0625, 1.0, 4.0]), trial([0.5, 1.0, 2.0])]
 
 
 downhill = Exercise(
@@ -249,6 +249,15 @@ def _(g, H):
     lowest = tf.linalg.eigvalsh(H)[0]
     damping = tf.maximum(tf.zeros_like(lowest), -2 * lowest)
     return -tf.linalg.solve(H + damping * tf.eye(len(g), dtype=g.dtype), g[:, None])[:, 0]
+
+
+@downhill.mistake("floor")
+def _(g, H):
+    """The magnitudes of the small eigenvalues were raised to a floor, and their parts are shorter than Newton's. Here
+    each part keeps its length."""
+    values, vectors = tf.linalg.eigh(H)
+    along = tf.linalg.matvec(vectors, g, transpose_a=True)
+    return -tf.linalg.matvec(vectors, along / tf.maximum(tf.abs(values), 0.1))
 
 
 @downhill.wrong("sign")

@@ -407,18 +407,27 @@ def _sin_jet(x, k):
     return tf.sin(x + k * math.pi / 2)
 
 
-_JETS = {tf.exp: _exp_jet, tf.sin: _sin_jet}  # the k-th derivative in closed form
-
-
 def _taylor(f, x, h, order):
-    return _sum_of_terms(_JETS[f], x, h, order)
+    return _sum_of_terms(f.jet, x, h, order)
+
+
+def _with_jet(function, jet):
+    """The function, with its k-th derivative in closed form, as a function that has no other name."""
+
+    def f(x):
+        return function(x)
+
+    f.jet = jet
+    return f
 
 
 def _expansions(random, dtype):
+    exp, sin = _with_jet(tf.exp, _exp_jet), _with_jet(tf.sin, _sin_jet)
     return [
-        (tf.exp, tf.constant([0.0, 1.0], dtype), tf.constant(0.5, dtype), 3),
-        (tf.sin, tf.constant(random.uniform(-2.0, 2.0, size=5), dtype), tf.constant(1.25, dtype), 4),
-        (tf.sin, tf.constant(0.75, dtype), tf.constant(-1.5, dtype), 1),
+        (exp, tf.constant([0.0, 1.0], dtype), tf.constant(0.5, dtype), 3),
+        (sin, tf.constant(random.uniform(-2.0, 2.0, size=(2, 3)), dtype), tf.constant(1.25, dtype), 4),
+        (sin, tf.constant(0.75, dtype), tf.constant(-1.5, dtype), 1),
+        (exp, tf.constant(-0.5, dtype), tf.constant(2.0, dtype), 5),
     ]
 
 
@@ -585,6 +594,14 @@ def _(f, x, h, order):
         factor = factor * h / k
         total = factor * f(x)
     return total
+
+
+@taylor.wrong("values")
+def _(f, x, h, order):
+    derivatives = [f]
+    for _ in range(4):  # and never beyond
+        derivatives.append(_derivative(derivatives[-1]))
+    return _sum_of_terms(lambda x, k: derivatives[k](x), x, h, min(order, 4))
 
 
 @taylor.wrong("raised:ValueError")

@@ -1,9 +1,11 @@
 """Exercises and predictions of the notebook "Jacobians"."""
 
+import functools
 import math
 from unittest import mock
 
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.checks import without_a_tape
 
 import tensorflow as tf
 
@@ -279,6 +281,14 @@ def _one_vector(random, dtype):
     return [(shown,), (tf.constant(random.uniform(0.5, 2.0, size=5), dtype),)]
 
 
+def _by_a_tape(f, x):
+    """A wrong answer where the formula is asked."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.jacobian(y, x)
+
+
 def _jacobian_of(f):
     """A reference: the Jacobian of f by central differences."""
     return lambda x: _differences(f, x)
@@ -293,13 +303,20 @@ running = Exercise(
         "Compare `tf.range(n)` as a column with `tf.range(n)` as a row, or look up `tf.linalg.band_part`. "
         "The ones have the dtype of `x`.",
     ),
-    checker=Function(reference=_jacobian_of(tf.cumsum), inputs=_one_vector, axes=("output", "input")),
+    checker=Function(
+        reference=_jacobian_of(tf.cumsum), inputs=_one_vector, observe=without_a_tape, axes=("output", "input")
+    ),
 )
 
 
 @running.starter("jacobian_of_running_sums")
 def _(x):
     return ...  # shape (n, n)
+
+
+@running.wrong("tape")
+def _(x):
+    return _by_a_tape(tf.cumsum, x)
 
 
 @running.right
@@ -352,13 +369,20 @@ shares = Exercise(
         r"x_k) / s^2$. Which two letters does $\partial x_i/\partial x_k$ compare? What is $\partial s/\partial x_k$?",
         r"$\delta_{ik}/s - x_i/s^2$. In the second part the row decides: `x[:, tf.newaxis]`.",
     ),
-    checker=Function(reference=_jacobian_of(_shares_of), inputs=_one_vector, axes=("output", "input")),
+    checker=Function(
+        reference=_jacobian_of(_shares_of), inputs=_one_vector, observe=without_a_tape, axes=("output", "input")
+    ),
 )
 
 
 @shares.starter("jacobian_of_shares")
 def _(x):
     return ...  # shape (n, n)
+
+
+@shares.wrong("tape")
+def _(x):
+    return _by_a_tape(_shares_of, x)
 
 
 @shares.right
@@ -416,13 +440,20 @@ pairs = Exercise(
         r"$\partial (x_i - x_j)/\partial x_k = \delta_{ik} - \delta_{jk}$.",
         r"`tf.eye(n)` is $\delta$. As `[:, tf.newaxis, :]` its letters are $i$ and $k$; where do $j$ and $k$ stand?",
     ),
-    checker=Function(reference=_jacobian_of(_pairs_of), inputs=_one_vector, axes=("row", "column", "input")),
+    checker=Function(
+        reference=_jacobian_of(_pairs_of), inputs=_one_vector, observe=without_a_tape, axes=("row", "column", "input")
+    ),
 )
 
 
 @pairs.starter("jacobian_of_differences")
 def _(x):
     return ...  # shape (n, n, n)
+
+
+@pairs.wrong("tape")
+def _(x):
+    return _by_a_tape(_pairs_of, x)
 
 
 @pairs.right
@@ -475,11 +506,16 @@ def _batches(random, dtype):
     return [batch(7, 5, 6, {1, 2, 6}), batch(4, 3, 2, {0}), batch(6, 2, 5, {0, 1, 2, 3, 4, 5})]
 
 
-def _observe_chosen(answer, x, w, chosen):
+def _asked_of_a_tape(answer, x, w, chosen):
     with tf.GradientTape() as tape:
         tape.watch(w)
         losses = tf.reduce_mean(tf.tanh(x @ w) ** 2, axis=1)
     return answer(tape, losses, w, chosen)
+
+
+def _observe_chosen(answer, *arguments):
+    counted = _count_passes("the gradient", lambda *_: 1)
+    return counted(functools.partial(_asked_of_a_tape, answer), *arguments)
 
 
 def _gradient_of_chosen(tape, losses, w, chosen):
@@ -543,6 +579,13 @@ def _(tape, losses, w, chosen):
 def _(tape, losses, w, chosen):
     """This is the gradient of the mean of *all* losses: `chosen` has had no influence."""
     return tape.gradient(losses, w) / losses.shape[0]
+
+
+@chosen_mean.mistake("a_pass_for_each_example")
+def _(tape, losses, w, chosen):
+    """The gradient is right, and took a pass for each example: `jacobian` keeps the losses apart before you average
+    them. One backward pass is enough, with weights on the losses."""
+    return tf.reduce_mean(tf.boolean_mask(tape.jacobian(losses, w), chosen), axis=0)
 
 
 @chosen_mean.wrong("none")

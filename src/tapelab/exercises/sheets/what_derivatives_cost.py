@@ -120,7 +120,7 @@ frozen = Exercise(
         "who asks for it?",
         "Add up: all of `layers`, those from `first` on, and those from `first + 1` on.",
     ),
-    checker=Function(reference=_counted, inputs=_networks, dtypes=(tf.float32,)),
+    checker=Function(reference=_counted, inputs=_networks, dtypes=(tf.float32,), rtol=0.0),
 )
 
 
@@ -227,7 +227,7 @@ def _timings(random, dtype):
     return [
         law(1000.0, 0.5, 2.0, 16 * steps),
         law(500.0, 3.0, 1.0, 32 * steps[:4]),
-        law(2.0, 0.01, 1.5, 8 * steps),
+        law(2.0, 0.01, 1.3, 8 * steps),
         law(0.0, 4.0, 3.0, steps[:3]),
     ]
 
@@ -322,6 +322,11 @@ def _(n, cost):
     return np.log2(cost[1] / cost[0])
 
 
+@hidden_exponent.wrong("values")
+def _(n, cost):
+    return round(2 * np.log2((cost[2] - cost[1]) / (cost[1] - cost[0]))) / 2
+
+
 @hidden_exponent.wrong("shape")
 def _(n, cost):
     return np.polyfit(np.log(n[:-1]), np.log(np.diff(cost)), 1)
@@ -400,7 +405,10 @@ fits = Exercise(
                 {"a Hessian-vector product": 4 * _WEIGHTS**2},
             ),
         ),
-        wrong=(("values", _BYTES | {"the Hessian over the weights": 4 * _WEIGHTS}),),
+        wrong=(
+            ("values", _BYTES | {"the Hessian over the weights": 4 * _WEIGHTS}),
+            ("values", _BYTES | {"the Hessian over the weights": 4 * _WEIGHTS**2 + 1}),
+        ),
     ),
 )
 
@@ -448,6 +456,8 @@ def _prices(random, dtype):
         (3.0, 0.25, 1.25),
         (0.25, 0.125, 0.5),
         (2.0, 0.5, 0.5),
+        (2.0, 0.75, 0.5),
+        (64.0, 0.125, 0.25),
     ]
 
 
@@ -518,6 +528,18 @@ def _(first_call, later_call, eager_call):
     if later_call >= eager_call:
         return None
     return int(first_call / eager_call) + 1
+
+
+@pays.wrong("not_none")
+def _(first_call, later_call, eager_call):
+    if later_call == eager_call:  # and where each later call costs more?
+        return None
+    return max(1, int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1)
+
+
+@pays.wrong("none")
+def _(first_call, later_call, eager_call):
+    return next((n for n in range(1, 100) if first_call + (n - 1) * later_call < n * eager_call), None)
 
 
 @pays.wrong("values")

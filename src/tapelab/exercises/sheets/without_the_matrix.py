@@ -1,5 +1,7 @@
 """Exercises and predictions of the notebook "Without the matrix"."""
 
+import functools
+
 from tapelab.exercises import Exercise, Function, Prediction
 from tapelab.exercises.sheets.hessians_and_newton import _pairs, _whole_hessian, _without_curvature_in_b
 from tapelab.exercises.sheets.jacobians import _count_passes
@@ -236,6 +238,30 @@ def _products(random, dtype):
     return trials
 
 
+def _count_products(name, most):
+    """Return an observer for `Function`: an answer's result, and whether it took few products.
+
+    Args:
+        name: what the result is called in the feedback.
+        most: from a trial's vectors to the number of products that is few enough.
+    """
+
+    def observe(answer, product, vectors):
+        count = 0
+
+        @functools.wraps(product)  # with what the product carries for the reference
+        def counted(vector):
+            nonlocal count
+            count += 1
+            return product(vector)
+
+        result = answer(counted, vectors)
+        few = most(vectors)
+        return {name: result, "the number of products": f"{'at most' if count <= few else 'more than'} {few}"}
+
+    return observe
+
+
 trace = Exercise(
     title="The trace from products",
     minutes=8,
@@ -244,7 +270,7 @@ trace = Exercise(
         r"$z^\top H z$ is one number for each probe: `tf.tensordot(z, product(z), 1)`. Its expectation is the trace.",
         "`tf.unstack(probes)` gives the probes one by one. Average the numbers.",
     ),
-    checker=Function(reference=_trace, inputs=_products),
+    checker=Function(reference=_trace, inputs=_products, observe=_count_products("the estimate", len)),
 )
 
 
@@ -280,6 +306,14 @@ def _(product, probes):
     return tf.reduce_mean(tf.stack([tf.reduce_sum(product(z)) for z in tf.unstack(probes)]))
 
 
+@trace.mistake("matrix_built")
+def _(product, probes):
+    """The number is right, and took a product for each unknown: you built the matrix. One product for each probe is
+    enough."""
+    matrix = _matrix_of(product, probes[0])
+    return tf.reduce_mean(tf.reduce_sum(probes * (probes @ matrix), axis=1))
+
+
 @trace.wrong("shape")
 def _(product, probes):
     return tf.reduce_mean(tf.stack([z * product(z) for z in tf.unstack(probes)]), axis=0)
@@ -294,20 +328,6 @@ def _lowest(product, v):
 
 
 _PRODUCTS = 1000  # fewer than the largest matrix has rows
-
-
-def _observe_lowest(answer, product, v):
-    count = 0
-
-    def counted(vector):
-        nonlocal count
-        count += 1
-        return product(vector)
-
-    counted.lowest = product.lowest
-    eigenvalue = answer(counted, v)
-    few = "at most" if count <= _PRODUCTS else "more than"
-    return {"the eigenvalue": eigenvalue, "the number of products": f"{few} {_PRODUCTS}"}
 
 
 def _indefinite(random, dtype):
@@ -352,7 +372,11 @@ lowest = Exercise(
         r"A product with $\sigma I - H$ is `shift * u - product(u)`. Take for $\sigma$ the magnitude that a first "
         "power iteration found. Undo the shift at the end.",
     ),
-    checker=Function(reference=_lowest, inputs=_indefinite, observe=_observe_lowest),
+    checker=Function(
+        reference=_lowest,
+        inputs=_indefinite,
+        observe=_count_products("the eigenvalue", lambda v: _PRODUCTS),
+    ),
     seconds=30.0,  # an answer that builds the largest matrix
 )
 
