@@ -142,7 +142,7 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
                 return None
             key = zeros[0]
             continue
-        if node.op not in PASSING and node.op not in ("Sum", "Mean"):
+        if node.op not in PASSING and node.op not in ("Sum", "Mean", "RealDiv"):
             return None
         key = node.inputs[0]
     return None
