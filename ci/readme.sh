@@ -19,16 +19,31 @@ text = "".join(Path(page).read_text("utf-8") for page in ("README.md", "site/whi
 for number, program in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
     Path(sys.argv[1], f"program_{number}.py").write_text(program, "utf-8")
 END
-.venv/bin/uv venv --quiet --clear --python .venv/bin/python "$place/venv"
 export CUDA_VISIBLE_DEVICES=-1
-failed=()
-for version in "${versions[@]}"; do
-    # The wheel with its own requirements: the newest TensorFlow that takes this Keras comes with it.
-    .venv/bin/uv pip install --quiet --python "$place/venv/bin/python" "$place"/*.whl "keras==$version.*"
-    for program in "$place"/programs/*.py; do
-        (cd "$place/programs" && "$place/venv/bin/python" "$program" >/dev/null) || failed+=("$version: ${program##*/}")
-    done
-    "$place/venv/bin/python" -c 'from importlib.metadata import version as of
+
+# Each of some versions, one after the other, in one environment; what fails is a line of the file `failed`.
+lane() {
+    local venv=$place/venv$1 program version
+    .venv/bin/uv venv --quiet --clear --python .venv/bin/python "$venv"
+    for version in "${@:2}"; do
+        # The wheel with its own requirements: the newest TensorFlow that takes this Keras comes with it.
+        if ! .venv/bin/uv pip install --quiet --python "$venv/bin/python" "$place"/*.whl "keras==$version.*"; then
+            echo "$version: no installation" >>"$place/failed"
+            continue
+        fi
+        for program in "$place"/programs/*.py; do
+            (cd "$place/programs" && "$venv/bin/python" "$program" >/dev/null) ||
+                echo "$version: ${program##*/}" >>"$place/failed"
+        done
+        "$venv/bin/python" -c 'from importlib.metadata import version as of
 print("README beside TensorFlow", of("tensorflow"), "and Keras", of("keras"))'
-done
-[ ${#failed[@]} -eq 0 ] || { printf 'failed beside Keras %s\n' "${failed[@]}" >&2; exit 1; }
+    done
+}
+
+# Every other one, in two environments at a time.
+mapfile -t even < <(printf '%s\n' "${versions[@]}" | sed -n 'p;n')
+mapfile -t odd < <(printf '%s\n' "${versions[@]}" | sed -n 'n;p')
+lane 0 "${even[@]}" &
+lane 1 "${odd[@]}"
+wait $!
+[ ! -e "$place/failed" ] || { sed 's/^/failed beside Keras /' "$place/failed" >&2; exit 1; }

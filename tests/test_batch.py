@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 pytestmark = pytest.mark.usefixtures("light_kernels")
 
-SLEEP = "import time; time.sleep(600)"
 # Whether the kernel was forked, and papermill.
 ABOUT = f"""import psutil, sys
 def words(process):
@@ -445,8 +444,3 @@ def test_a_job_that_cannot_be_done_at_all_has_an_outcome_too(tmp_path, small, ru
     status, _ = run_batch(small, tmp_path / "out")
     assert status == 1
     assert records(tmp_path / "out")["00_one"]["problem"]["message"] == "RuntimeError: a defect"
-
-
-def test_list_shows_the_collection(monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[1])
-    assert "07_custom_gradients" in CliRunner().invoke(main, ["list"]).output

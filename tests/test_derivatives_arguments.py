@@ -27,8 +27,8 @@ from tapelab.derivatives import (
     value_and_gradient,
     vjp,
 )
-from tapelab.derivatives.arguments import flatten, names, unflatten
-from tapelab.derivatives.memory import human, rows_at_once
+from tapelab.derivatives.arguments import flatten, names
+from tapelab.derivatives.costs import rows_at_once
 from tapelab.runtime import tf
 
 import cloudpickle
@@ -73,19 +73,6 @@ def quick(examples):
 def cubes(structure):
     """The sum of all elements' cubes, in float64."""
     return tf.add_n([tf.cast(tf.reduce_sum(leaf**3), tf.float64) for leaf in tf.nest.flatten(structure)])
-
-
-@pytest.mark.dear
-@quick(100)
-@given(structures)
-def test_flatten_and_unflatten_are_inverse_and_ordered_like_nest(structure):
-    leaves = []
-    description = flatten(structure, leaves)
-    assert hash(description) == hash(flatten(structure, []))
-    assert len(names(description, "")) == len(leaves)
-    tf.nest.assert_same_structure(unflatten(description, iter(leaves)), structure)
-    for ours, theirs in zip(leaves, tf.nest.flatten(structure), strict=True):
-        assert ours is theirs
 
 
 @quick(20)
@@ -182,10 +169,6 @@ def test_keras_variables_in_every_transformation(model):
 
 
 # What is refused.
-
-
-def square(x):
-    return x**2
 
 
 SHAPELESS = tf.Variable(1.0, shape=tf.TensorShape(None))
@@ -297,10 +280,6 @@ def test_rows_at_once_are_as_many_as_the_limit_leaves_room_for(**sizes):
         assert (count, predicted) == (min(wanted, room), sizes["result"] + count * sizes["per_row"])
 
 
-def test_sizes_are_told_in_units():
-    assert [human(size) for size in (5, 2048, 3 * 2**20, 2**40)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.0 TiB"]
-
-
 @pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("chunk_size", [1, 3, 5, 6, 99])
 def test_chunks_change_nothing(chunk_size):
@@ -314,38 +293,6 @@ def test_chunks_change_nothing(chunk_size):
 
 
 # What a call does.
-
-
-@pytest.mark.thorough
-def test_a_hessians_rows_are_computed_so_many_at_once_that_they_stay_in_the_cache():
-    def loss(w, x):  # the sine keeps per-example factors away
-        return tf.reduce_sum(tf.tanh(x @ tf.sin(w)) ** 2)
-
-    def chunk(batch, **options):
-        return hessian(loss, compile="graph", **options).plan(0.01 * tf.ones((10, 30)), tf.ones((batch, 10))).chunk
-
-    assert chunk(16) == 300, "all: the largest tensor of 16 examples by 30 units is small"
-    assert chunk(80) == 2**20 // (4 * 80 * 30)
-    assert chunk(4000) == 32, "not fewer, though they do not stay"
-    assert chunk(4000, chunk_size=7) == 7
-
-
-@pytest.mark.dear
-@pytest.mark.parametrize(
-    ("layer", "shape", "compiled"),
-    [
-        (lambda image, w: tf.tanh(tf.reshape(image, [16, -1]) @ w), (256, 4), "xla"),
-        (lambda image, w: tf.nn.conv2d(image, w, 1, "SAME"), (3, 3, 1, 8), "graph"),
-        (lambda image, w: tf.nn.depthwise_conv2d(image, w, [1, 1, 1, 1], "SAME"), (3, 3, 1, 2), "graph"),
-    ],
-    ids=["dense", "convolution", "depthwise"],
-)
-def test_hessian_vector_products_take_xla_where_it_gains(layer, shape, compiled):
-    def loss(w, image):
-        return tf.reduce_sum(layer(image, w) ** 3)
-
-    w = tf.ones(shape)
-    assert hvp(loss).plan(w, tf.random.normal((16, 16, 16, 1)), vector=w).compiled == compiled
 
 
 def test_a_large_hessian_takes_xla_where_there_is_no_product():

@@ -18,7 +18,6 @@ def draw(*shape):
 X, Y, W, V, TABLE, IMAGES, KERNEL = (
     draw(4, 3), draw(4, 2), draw(3, 3), draw(3, 2), draw(6, 3), draw(2, 4, 4, 1), draw(3, 3, 1, 2)
 )  # fmt: skip
-STATISTICS = [[0.1, -0.2, 0.3], [1.5, 0.7, 1.0], [0.0, 0.1, 0.2], [1.0, 2.0, 0.5]]
 
 
 def mlp(w, x):
@@ -44,26 +43,12 @@ def embedding(table, w):
     return tf.reduce_sum(tf.sin(tf.gather(table, [0, 2, 2, 5]) @ w) ** 2)
 
 
-def rnn(w, x):
-    state = tf.zeros([1, 3], w.dtype)
-    for step in range(3):
-        state = tf.tanh(state @ w + x[step : step + 1])
-    return tf.reduce_sum(state**2)
-
-
-def batch_norm(x, w):
-    mean, variance, offset, scale = tf.unstack(tf.constant(STATISTICS, x.dtype))
-    return tf.reduce_sum(tf.nn.softplus(tf.nn.batch_normalization(x @ w, mean, variance, offset, scale, 1e-3)))
-
-
 FUNCTIONS = {
     "mlp": (mlp, ({"hidden": W, "bias": draw(3), "out": V}, X)),
     "cnn": (cnn, (KERNEL, IMAGES)),
     "attention": (attention, (X, W)),
     "softmax and cross-entropy": (cross_entropy, (X, draw(1, 3))),
     "embedding": (embedding, (TABLE, V)),
-    "rnn": (rnn, (W, X)),
-    "batch normalisation": (batch_norm, (X, W)),
 }
 
 
@@ -109,17 +94,6 @@ def test_gradient_and_hessian(case):
     np.testing.assert_allclose(matrix, tf.transpose(matrix), atol=1e-14)
     vector = np.random.default_rng(1).standard_normal(x.size)
     np.testing.assert_allclose(hvp(f, packed=True)(*args, vector=vector), tf.linalg.matvec(matrix, vector), atol=1e-12)
-
-
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("name", ["softmax and cross-entropy", "batch normalisation"])
-def test_float32_agrees_with_float64(name):
-    f, args = FUNCTIONS[name]
-    single = [arg.astype(np.float32) for arg in args]
-    for make in (lambda f: lambda *args: value_and_gradient(f)(*args)[1], hessian):
-        found = make(f)(*single)
-        assert found.dtype == tf.float32
-        np.testing.assert_allclose(found, make(f)(*args), atol=2e-5)
 
 
 def two_outputs(x, w):
@@ -178,17 +152,6 @@ def test_auto_mode_is_the_one_with_fewer_passes(f, mode):
     held, x = jacobian(f), tf.constant(draw(6))
     np.testing.assert_allclose(held(x), numerical_jacobian(lambda x: f(tf.constant(x)), x), atol=1e-8)
     assert held.plan(x).mode == mode
-
-
-@pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("compile", ["xla", "graph", "eager"])
-def test_the_ways_to_compile_agree(compile):
-    def f(x):
-        return tf.reduce_sum(tf.sin(x) * x[0])
-
-    x = [0.1, 0.2, 0.5]
-    numerical = numerical_jacobian(lambda x: 1.0 * value_and_gradient(f, compile=compile)(tf.constant(x))[1], x)
-    np.testing.assert_allclose(hessian(f, compile=compile)(tf.constant(x, tf.float64)), numerical, atol=1e-8)
 
 
 def test_the_block_of_two_sources_stands_under_the_first():

@@ -57,9 +57,6 @@ def cross_entropy(x, y):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(y, network(x))
 
 
-# Dense layers.
-
-
 def test_a_network_and_the_structure_of_its_sources():
     check(cross_entropy, [W1, B1, W2, B2], X, LABELS)
     both, norms = clipped_gradient(cross_entropy, wrt={"w": W2, "b": [B2]}, max_norm=1e9)(X, LABELS)
@@ -106,105 +103,13 @@ def test_eagerly_examples_go_one_by_one():
     check(cross_entropy, [W1, B2], X, LABELS, compile="eager")
 
 
-# Sequences, and variables that are used several times.
-
-SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
-
-
-@pytest.mark.thorough(keep=3, dear=1)
-@pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("flat", [False, True])
-def test_sequences(columns, transposed, flat):
-    w, b = variable(*((columns, 6) if transposed else (6, columns))), variable(columns)
-
-    def losses(x):
-        x = tf.reshape(x, [-1, 6]) if flat else x
-        hidden = tf.tanh(tf.matmul(x, w, transpose_b=transposed) + b)
-        return tf.reduce_sum(tf.reshape(hidden, [-1, 4, columns]) ** 2, axis=[1, 2])
-
-    check(losses, [w, b], SEQUENCES)
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("size", [6, 40])
-def test_a_variable_that_is_used_twice_has_cross_terms(size):
-    w, b = variable(size, size), variable(size)
-    x = GENERATOR.standard_normal((5, size)) / size
+def test_a_variable_that_is_used_twice_has_cross_terms():
+    w, b = variable(6, 6), variable(6)
 
     def losses(x):
         return tf.reduce_sum(tf.tanh(tf.matmul(tf.tanh(tf.matmul(x, w) + b), w) - b) * b, axis=1)
 
-    check(losses, [w, b], x)
-    check(lambda x: losses(x) + tf.reduce_sum(tf.matmul(x, w, transpose_b=True) ** 3, 1), [w], x)
-
-
-def test_cancelling_cotangents_lose_no_digits():
-    """The gradient is a small difference: squares of single precision would keep one digit of it."""
-    w = variable(30, 30, dtype=tf.float32)
-    x = np.repeat(GENERATOR.standard_normal((5, 1, 30)), 2, axis=1) + 1e-3 * GENERATOR.standard_normal((5, 2, 30))
-
-    def losses(x):
-        return tf.reduce_sum(tf.matmul(x[:, 0], w) - tf.matmul(x[:, 1], w), axis=1)
-
-    check(losses, [w], x.astype(np.float32), tolerance=1e-5)
-
-
-# Convolutions.
-
-IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
-
-
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
-@pytest.mark.parametrize("channels", [3, 60])
-def test_convolutions(padding, channels):
-    kernel, bias = variable(3, 2, 2, channels), variable(channels)
-
-    def losses(x):
-        hidden = tf.tanh(tf.nn.conv2d(x, kernel, [2, 3], padding) + bias)
-        return tf.reduce_sum(tf.reduce_max(hidden, axis=[1, 2]) ** 2, axis=1)
-
-    check(losses, [kernel, bias], IMAGES)
-
-
-@pytest.mark.thorough
-def test_a_filter_that_is_used_twice():
-    for channels in (1, 30):
-        kernel = variable(3, 3, channels, channels)
-        images = GENERATOR.standard_normal((4, 3, 3, channels)) / channels
-
-        def losses(x, kernel=kernel):
-            hidden = tf.tanh(tf.nn.conv2d(x, kernel, 1, "SAME"))
-            return tf.reduce_sum(tf.nn.conv2d(hidden, kernel, 1, "SAME") ** 2, axis=[1, 2, 3])
-
-        check(losses, [kernel], images)
-
-
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
-@pytest.mark.parametrize("copies", [1, 2])
-def test_depthwise_convolutions(padding, stride, copies):
-    kernel, bias = variable(3, 2, 2, copies), variable(2 * copies)
-
-    def losses(x):
-        hidden = tf.tanh(tf.nn.depthwise_conv2d(x, kernel, [1, stride, stride, 1], padding) + bias)
-        return tf.reduce_sum(hidden[:, ::2] ** 2, axis=[1, 2, 3])
-
-    check(losses, [kernel, bias], IMAGES)
-
-
-@pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
-@pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
-def test_transposed_convolutions(padding, size, channels):
-    kernel, bias = variable(3, 2, channels, 2), variable(channels)
-
-    def losses(x):
-        hidden = tf.nn.conv2d_transpose(x, kernel, [x.shape[0], *size, channels], 2, padding)
-        return tf.reduce_sum(tf.tanh(hidden + bias) ** 2, axis=[1, 2, 3])
-
-    check(losses, [kernel, bias], IMAGES)
+    check(lambda x: losses(x) + tf.reduce_sum(tf.matmul(x, w, transpose_b=True) ** 3, 1), [w, b], X)
 
 
 @pytest.mark.thorough
@@ -226,53 +131,17 @@ def test_keras_convolutions_and_attention():
     check(lambda x, y: loss(y, model(x)), variables, GENERATOR.standard_normal((5, 8, 6)), LABELS, tolerance=1e-9)
 
 
-# Chunks.
-
-
-def in_chunks(f, variables, *data, count, **options):
-    """Compare with the loop; a chunk has this many examples."""
-    return check(f, variables, *data, batch_chunk_size=count, **options)
-
-
 @pytest.mark.dear
 def test_a_batch_in_chunks():
-    held = in_chunks(cross_entropy, [W1, B1, W2, B2], X, LABELS, count=2)  # the last example is alone
+    held = check(cross_entropy, [W1, B1, W2, B2], X, LABELS, batch_chunk_size=2)  # the last example is alone
     assert held.plan(X, LABELS).chunk == 2
     assert held.plan(X, LABELS).passes == 5
-    in_chunks(cross_entropy, [W1, B2], X[:4], LABELS[:4], count=2)
     check(cross_entropy, [W1, B2], X, LABELS, batch_chunk_size=7)  # one chunk
     compiled = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0, batch_chunk_size=2, compile="xla")
     sums, norms = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0)(X, LABELS)
     found = compiled(X, LABELS)
     np.testing.assert_allclose(found[0][0], sums[0], atol=1e-13)
     np.testing.assert_allclose(found[1], norms, rtol=1e-13)
-
-
-@pytest.mark.thorough
-def test_other_layers_in_chunks():
-    kernel, up, table = variable(3, 2, 2, 2), variable(2, 2, 3, 4), variable(6, 3)
-
-    def losses(x, n):
-        hidden = tf.nn.depthwise_conv2d(x, kernel, [1, 1, 1, 1], "SAME")
-        hidden = tf.nn.conv2d_transpose(tf.tanh(hidden), up, [tf.shape(x)[0], 14, 12, 3], 2)
-        rows = tf.reshape(tf.gather(table, n), [-1, 3]) * 2
-        return tf.reduce_sum(hidden, [1, 2, 3]) ** 2 + tf.reduce_sum(tf.reshape(tf.tanh(rows), [-1, 12]), 1)
-
-    in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
-
-
-def deep(layers, batch=512):
-    """A dense network, its plan and its graph, for as many examples as are taken in chunks."""
-    weights = [variable(64, 64) for _ in range(layers)]
-    x = tf.constant(GENERATOR.standard_normal((batch, 64)))
-
-    def losses(x):
-        for weight in weights:
-            x = tf.tanh(x @ weight)
-        return tf.reduce_sum(x, 1)
-
-    compute = clipped_gradient(losses, wrt=weights, max_norm=1.0)
-    return compute.plan(x), tf.function(compute, autograph=False).get_concrete_function(x).graph
 
 
 def test_large_batches_are_taken_in_chunks_by_default():
@@ -291,20 +160,6 @@ def test_large_batches_are_taken_in_chunks_by_default():
     assert clipped_gradient(losses, wrt=[kernel], max_norm=5.0).plan(images[:100]).chunk == 100
 
 
-# Tables, and normalisation.
-
-
-def test_rows_of_a_table_that_come_several_times():
-    table, w = variable(4, 3), variable(3, 3)
-    numbers = GENERATOR.integers(0, 4, (5, 6))  # of four rows six are taken
-
-    def losses(n, m):
-        rows = tf.tanh(tf.gather(table, n)) - tf.gather(tf.convert_to_tensor(table), m)
-        return tf.reduce_sum(tf.matmul(rows, w) ** 2, axis=[1, 2])
-
-    check(losses, [table, w], numbers, numbers[:, ::-1])
-
-
 @pytest.mark.dear
 def test_keras_layers_normalisation_and_embeddings():
     tf.keras.utils.set_random_seed(0)
@@ -318,12 +173,6 @@ def test_keras_layers_normalisation_and_embeddings():
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     variables = [value.value for value in model.trainable_variables]
     check(lambda n, y: loss(y, model(n)), variables, numbers, LABELS, tolerance=1e-5)
-
-
-# What has no rule.
-
-
-SCALE = variable(3, 3)
 
 
 def with_activation(activation):
@@ -340,27 +189,6 @@ def clipping(z):
     return tf.sin(z), lambda dy: tf.clip_by_value(dy * tf.cos(z), -0.5, 0.5)
 
 
-@tf.custom_gradient
-def divided_by_the_mean(z):
-    mean = tf.reduce_mean(z**2)
-    return tf.sin(z), lambda dy: dy / mean
-
-
-@tf.custom_gradient
-def from_the_last(z):
-    return tf.sin(z), lambda dy: tf.reverse(dy, [0]) * tf.cos(z)
-
-
-@tf.custom_gradient
-def within(z):
-    return tf.sin(z), lambda dy: dy * clipping(z)
-
-
-def crossed(rows):
-    """Something of each row, by an operation of which nothing is known."""
-    return tf.linalg.cross(rows[:, :3], tf.sin(rows[:, 1:4]))
-
-
 @pytest.mark.thorough(keep=1, dear=0)
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
@@ -368,35 +196,10 @@ def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X, batch_chunk_size=2)
 
 
-# Coupled examples.
-
-
-# Errors, and what changes outside.
-
-
 def test_no_example():
     total, norms = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0)(X[:0], LABELS[:0])
     assert norms.shape == (0,)
     np.testing.assert_array_equal(total[0], np.zeros((6, 7)))
-
-
-def whole(x):
-    return tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2
-
-
-@tf.function
-def hidden(x):
-    return tf.tanh(x @ W1 + B1)
-
-
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("f", [tf.function(whole), whole, lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2])
-def test_losses_in_functions_of_tensorflow_take_one_pass(f):
-    check(f, [W1, B1, W2], X)
-    check(f, [W1, B1, W2], X, batch_chunk_size=2)
-
-
-# What is in memory.
 
 
 def test_dense_layers_gradients_are_never_there_and_filters_are_products():
@@ -435,3 +238,18 @@ def test_a_matrix_used_otherwise_than_once_as_it_is(used):
 def test_patches_of_a_padded_strided_convolution(padding):
     images, filters = GENERATOR.standard_normal((3, 9, 8, 2)), variable(3, 2, 2, 4)
     check(lambda x: tf.reduce_sum(tf.sin(tf.nn.conv2d(x, filters, [2, 3], padding))), [filters], images)
+
+
+@pytest.mark.dear(keep=1)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_sequences(transposed, flat):
+    sequences = GENERATOR.standard_normal((5, 4, 6))
+    w, b = variable(*((3, 6) if transposed else (6, 3))), variable(3)
+
+    def losses(x):
+        x = tf.reshape(x, [-1, 6]) if flat else x
+        hidden = tf.tanh(tf.matmul(x, w, transpose_b=transposed) + b)
+        return tf.reduce_sum(tf.reshape(hidden, [-1, 4, 3]) ** 2, axis=[1, 2])
+
+    check(losses, [w, b], sequences)

@@ -70,28 +70,6 @@ def test_ggn_takes_and_returns_the_variables_structure():
         product(X * np.nan, VALUES, vector=vector)
 
 
-@pytest.mark.thorough
-def test_several_outputs_one_of_them_a_function_of_another():
-    def two(x):
-        z = model(x)
-        return {"z": z, "norms": [tf.reduce_sum(z**2, axis=1)], "mask": tf.ones(7, tf.float64)}
-
-    def loss(outputs):
-        (norms,) = outputs["norms"]
-        return tf.reduce_sum(tf.cosh(norms / 9) * outputs["mask"] + outputs["z"][:, 0] ** 2 * norms)
-
-    def joined(x):
-        z = model(x)
-        return tf.concat([z, tf.reduce_sum(z**2, axis=1, keepdims=True)], axis=1)
-
-    def of_joined(_, z):
-        return tf.reduce_sum(tf.cosh(z[:, 3] / 9) + z[:, 0] ** 2 * z[:, 3])
-
-    found = ggnvp(two, loss, wrt=W, packed=True, **GRAPH)(X, vector=V)
-    expected = built(of_joined, None, f=joined) @ V.numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
 def sum_of(each):
     return lambda y, z: tf.reduce_sum(each(y, z))
 
@@ -130,34 +108,6 @@ def test_fisher_is_an_expectation_over_the_models_labels_and_not_over_the_datas(
     product = fvp(model, "categorical", wrt=W, packed=True, **GRAPH)
     np.testing.assert_allclose(product(X, vector=V), fisher @ V.numpy(), atol=ATOL)
     assert not np.allclose(product(X, vector=V), empirical @ V.numpy(), atol=0.01)
-
-
-@pytest.mark.thorough
-def test_keras_models_with_normalisation():
-    net = tf.keras.Sequential(
-        [
-            tf.keras.Input((3,), dtype="float64"),
-            tf.keras.layers.Dense(2, dtype="float64"),
-            tf.keras.layers.LayerNormalization(epsilon=0.5, dtype="float64"),
-            tf.keras.layers.Dense(2, dtype="float64"),
-        ]
-    )
-    net.set_weights([RNG.standard_normal(w.shape) for w in net.get_weights()])
-    wrt = net.trainable_variables
-
-    def written(x):
-        a, b, gamma, beta, c, d = (variable.value for variable in wrt)
-        h = x @ a + b
-        h -= tf.reduce_mean(h, axis=1, keepdims=True)
-        h /= tf.sqrt(tf.reduce_mean(h**2, axis=1, keepdims=True) + 0.5)
-        return (h * gamma + beta) @ c + d
-
-    y, v = VALUES[:, :2], V.numpy()[np.arange(18) % N]
-    for kind in ("hessian", "ggn"):
-        found, by_hand = (
-            CurvatureOperator(f, squared_error, wrt=wrt, data=(X, y), kind=kind, **GRAPH) for f in (net, written)
-        )
-        np.testing.assert_allclose(found @ v, by_hand @ v, atol=1e-10)
 
 
 def cubes(z):
@@ -293,19 +243,6 @@ def test_scipys_view(operators):
 
 
 @pytest.mark.thorough
-def test_in_float32():
-    w = tf.Variable(tf.ones([3, 2]))
-    x = tf.cast(X, tf.float32)
-    A = CurvatureOperator(lambda x: x @ w, "gaussian", wrt=w, data=(x, x), kind="fisher", batch_size=2, **GRAPH)
-    expected = np.kron(x.numpy().T @ x.numpy() / 7, np.eye(2))
-    np.testing.assert_allclose(A @ np.eye(6, dtype=np.float32), expected, atol=1e-5)
-    np.testing.assert_allclose((A @ tf.ones([3, 2])).numpy().ravel(), expected.sum(axis=1), atol=1e-5)
-    np.testing.assert_allclose(A.spectrum(6, 1, seed=0).top(1).values, np.linalg.eigvalsh(expected)[-1:], rtol=1e-5)
-    with pytest.raises(TypeError, match="dtype float64: expected float32"):
-        A @ np.ones(6)
-
-
-@pytest.mark.thorough
 def test_data_without_labels_and_nested_data():
     pairs = tf.data.Dataset.from_tensor_slices({"x": X, "scale": tf.ones(7, tf.float64)}).batch(4)
     A = CurvatureOperator(
@@ -353,13 +290,3 @@ def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, mon
             call()
     assert not any(bar.open for bar in bars)
     np.testing.assert_allclose(A @ V, matrix @ V.numpy(), atol=ATOL)
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize(("convolution", "compiled"), [(False, "xla"), (True, "graph")])
-def test_gauss_newton_products_take_xla_but_for_convolutions(convolution, compiled):
-    kernel = tf.Variable(tf.ones((3, 3, 1, 8)) if convolution else tf.ones((16, 64)))
-    x = tf.ones((16, 16, 16, 1)) if convolution else tf.ones((256, 16))
-    model = (lambda x: tf.nn.conv2d(x, kernel, 1, "SAME")) if convolution else (lambda x: tf.tanh(x @ kernel))
-    product = ggnvp(model, lambda outputs: tf.reduce_mean(outputs**2), wrt=kernel)
-    assert product.plan(x, vector=tf.ones(kernel.shape)).compiled == compiled

@@ -20,7 +20,6 @@ from tapelab.derivatives import (
     value_and_gradient,
     vjp,
 )
-from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
 import by_tape
@@ -35,36 +34,8 @@ def matrix(found):
     return np.reshape(found, (3, 3))
 
 
-def entropy(x):
-    return tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(x), x)
-
-
-def entropy_in_the_open(x):
-    return -tf.reduce_sum(tf.nn.softmax(x) * tf.nn.log_softmax(x), -1)
-
-
 def resized(x):
     return tf.reduce_sum(tf.cast(tf.image.resize(tf.reshape(x, [1, 1, 3, 1]), (2, 5)), tf.float64) ** 2 + x[0, 0] ** 2)
-
-
-def tensorflow_hessian(f):
-    return by_tape.hessian(f, X).reshape(3, 3)
-
-
-def true_hessian(f):
-    return numerical_jacobian(lambda x: value_and_gradient(lambda x: tf.reduce_sum(f(x)), compile="graph")(x)[1], X)
-
-
-@pytest.mark.dear
-def test_tensorflow_is_wrong_here_and_the_open_form_is_right():
-    p = np.exp(X[0]) / np.exp(X[0]).sum()
-    surprise = np.log(p) - p @ np.log(p)
-    first = -p * surprise
-    closed = -(np.diag(p) - np.outer(p, p)) * surprise[:, None] - p[:, None] * (np.eye(3) - p + first)
-    np.testing.assert_allclose(true_hessian(entropy).reshape(3, 3), closed, atol=1e-8)
-    np.testing.assert_allclose(matrix(hessian(lambda x: entropy_in_the_open(x)[0], compile="graph")(X)), closed)
-    assert np.abs(tensorflow_hessian(lambda x: entropy(x)[0]) - closed).max() > 0.1
-    assert np.trace(tensorflow_hessian(lambda x: entropy(x)[0])) * np.trace(closed) < 0  # even the sign is wrong
 
 
 @pytest.mark.thorough(keep=1)
@@ -91,14 +62,6 @@ def test_labels_that_are_data_are_differentiated_as_before(wrap):
     found = matrix(hessian(loss, compile="graph")(X, LABELS))
     p = np.exp(2 * X[0]) / np.exp(2 * X[0]).sum()
     np.testing.assert_allclose(found, 4 * (np.diag(p) - np.outer(p, p)), rtol=1e-9)
-
-
-def test_a_resized_image_that_is_data_does_no_harm():
-    def loss(x, image):
-        return tf.reduce_sum(tf.cast(tf.image.resize(image, (2, 2)), tf.float64)) * tf.reduce_sum(x**2)
-
-    found = matrix(hessian(loss, compile="graph")(X, np.ones((1, 3, 3, 1))))
-    np.testing.assert_allclose(found, 8 * np.eye(3), rtol=1e-6)
 
 
 def padded(x):
@@ -218,18 +181,6 @@ def test_beside_the_function_as_data_it_does_no_harm(name):
     np.testing.assert_allclose(gradient, 2 * X * value / np.sum(X**2), rtol=1e-6)
 
 
-LACKING_NO_RANDOMNESS = [name for name in LACKING if not any(word in name for word in ("random", "shuffle"))]
-
-
-@pytest.mark.thorough(keep=4)
-@pytest.mark.parametrize("name", LACKING_NO_RANDOMNESS)
-def test_tensorflow_is_wrong_there(name):
-    """Once it is not, the refusal is to go."""
-    loss = beside(LACKING[name])
-    difference = by_tape.gradient(loss, X) - numerical_jacobian(loss, X).reshape(X.shape)
-    assert np.abs(difference).max() > 1e-2
-
-
 # What TensorFlow differentiates rightly once, and not again.
 ONCE = {
     "a resized image": lambda x: tf.image.resize(tf.reshape(x, [1, 1, 3, 1]), (2, 5)),
@@ -313,14 +264,6 @@ def test_what_is_stopped_may_be_anything():
     stopped = beside(lambda x: tf.image.hsv_to_rgb(tf.sigmoid(tf.stop_gradient(x))))
     _, gradient = value_and_gradient(stopped, compile="graph")(X)
     np.testing.assert_allclose(gradient, 2 * X)
-
-
-@pytest.mark.thorough
-def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
-    def loss(x):
-        return tf.reduce_sum(added(x) ** 2) + tf.reduce_sum(x**2)
-
-    assert np.abs(tensorflow_hessian(loss) - true_hessian(loss).reshape(3, 3)).max() > 0.1
 
 
 @pytest.mark.thorough(keep=1, dear=0)
@@ -538,13 +481,6 @@ def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
 def test_a_singular_matrix_in_other_derivatives(derivative):
     with pytest.raises(SingularMatrixError, match="in MatrixInverse at "):
         derivative(SOLVED["MatrixInverse"])
-
-
-def test_xla_does_not_see_that_a_matrix_is_singular():
-    """Once it does, "auto" may take it again."""
-    held = value_and_gradient(SOLVED["MatrixInverse"], compile="xla")
-    with pytest.warns(FallbackWarning, match="gives finite numbers for a singular matrix"):
-        assert np.isfinite(held(SINGULAR)[0])
 
 
 @pytest.mark.parametrize("compile", ["auto", "graph", "xla", "eager"])

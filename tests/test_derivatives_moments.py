@@ -181,8 +181,3 @@ def test_other_threads_and_later_calls_see_tensorflows_own():
     assert seen[:2] == [True, False]
     assert nn_impl.moments is before
     assert stops()
-
-
-def reduced(x):
-    """`variance` without moments."""
-    return tf.reduce_sum(tf.math.reduce_variance(x, 1) ** 2)

@@ -136,7 +136,7 @@ def judged(drawn, seed, checks):
         close(*CHECKS[check](reference))
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.dear)])
+@pytest.mark.parametrize("count", [4, pytest.param(30, marks=pytest.mark.dear)])
 def test_random_programs(count):
     suppressed = list(HealthCheck)
 

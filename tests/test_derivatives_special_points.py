@@ -217,14 +217,6 @@ def test_what_is_wrong_at_a_point_is_warned_of_by_operation_and_line(name, deriv
     assert any(f"It is {operation} at {__file__}:" in text for text in told), told
 
 
-@pytest.mark.parametrize("name", WARNED_TWICE)
-def test_tensorflows_second_derivative_is_wrong_there(name):
-    f, x, _ = WARNED_TWICE[name]
-    wanted = difference(lambda x: difference(f, x, 1e-2), x, 1e-2).reshape(len(x), len(x))
-    found = by_tape.hessian(f, at(x))
-    assert not np.allclose(np.nan_to_num(found, nan=1e9), wanted, atol=1e-2 * np.abs(wanted).max())
-
-
 def test_every_row_that_holds_is_told():
     with pytest.warns(FallbackWarning, match=r"tf.math.xlogy(.|\n)*And it computes tf.math.cumprod"):
         value_and_gradient(lambda x: tf.reduce_sum(tf.math.xlogy(x, 2.0) * tf.math.cumprod(x)))(tf.constant(ZERO))

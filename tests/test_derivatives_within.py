@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import tapelab
-from tapelab.derivatives import batch_jacobian, hessian, hvp, jacobian, value_and_gradient
+from tapelab.derivatives import hessian, hvp, value_and_gradient
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -32,10 +32,6 @@ def branching(x):
     if tf.reduce_sum(x) > 0:  # a graph has this from AutoGraph alone
         return tf.reduce_sum(x**3)
     return tf.reduce_sum(x**2)
-
-
-def looping(x):
-    return tf.map_fn(lambda row: tf.tanh(row) ** 2, x)
 
 
 @contextlib.contextmanager
@@ -144,27 +140,6 @@ def test_a_call_that_has_been_compiled_runs_little_python(name):
     transform, arguments, most = WARM[name]
     transform(*arguments)
     assert calls(lambda: transform(*arguments)) <= most
-
-
-# A chunk below the number of rows makes a loop, which XLA cannot let a tape record.
-CHUNKED = {
-    "hessian": (hessian, smooth),
-    "jacobian": (jacobian, layer),
-    "batch_jacobian": (batch_jacobian, lambda x: layer(x) * x),
-}
-
-
-@pytest.fixture(scope="module")
-def chunked():
-    """Transforms with a loop over chunks, each of which was called once without a tape."""
-    held = {name: make(f, chunk_size=2) for name, (make, f) in CHUNKED.items()}
-    for name, transform in held.items():
-        transform(point(name))
-    return held
-
-
-def point(name):
-    return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
 def test_a_tape_that_watches_what_the_function_reads_counts():

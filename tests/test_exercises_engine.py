@@ -17,7 +17,6 @@ from tapelab.exercises import (
     Repair,
     Value,
     compare,
-    deadline,
     feedback,
     prediction,
     progress,
@@ -428,12 +427,6 @@ def test_interrupting_a_check_stops_the_answer(monkeypatch):
     monkeypatch.setattr(threading.Thread, "join", interrupted)
     with no_thread_left(), pytest.raises(KeyboardInterrupt):
         make(CUBE).judge(endless)
-
-
-def test_what_a_deadline_returns_and_raises():
-    assert deadline.run(lambda: 3, 5) == 3
-    with pytest.raises(ZeroDivisionError):
-        deadline.run(lambda: 1 // 0, 5)
 
 
 def test_check_says_what_to_do_next(capsys):

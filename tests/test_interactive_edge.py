@@ -17,11 +17,6 @@ def test_the_derivatives_are_those_of_the_loss():
         np.testing.assert_allclose(edge.hessian(point, PULL), by_differences, atol=1e-7)
 
 
-def test_loss_takes_any_leading_axes():
-    assert edge.loss([0.0, 3.0], PULL) == 0
-    assert edge.loss(np.zeros((3, 4, 2)), PULL).shape == (3, 4)
-
-
 def test_the_minimum_is_sharper_than_what_the_rates_of_the_slider_bear():
     sharpest = np.linalg.eigvalsh(edge.hessian([0.0, edge.TARGET], PULL))[-1]
     assert sharpest == edge.TARGET**2

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 from tapelab.interactive import modes
 
-import numpy as np
 import pytest
 
 FIGURE = modes.figure()
@@ -17,14 +16,6 @@ FIGURE = modes.figure()
 def test_costs_of_a_map_from_16_to_8_through_24_layers(mode, passes, tensors):
     assert modes.passes(mode, 16, 8) == passes
     assert modes.held_bytes(mode, 16, 8, 24, width=100) == 4 * 100 * tensors
-
-
-@pytest.mark.parametrize(("mode", "expected"), [("forward", [[1, 2], [1, 2]]), ("reverse", [[3, 3], [5, 5]])])
-def test_arrays_broadcast(mode, expected):
-    inputs, outputs = np.array([1, 2]), np.array([[3], [5]])
-    np.testing.assert_array_equal(modes.passes(mode, inputs, outputs), expected)
-    held = modes.held_bytes(mode, inputs, outputs, 7, width=1)
-    np.testing.assert_array_equal(held, 4 * (np.array(expected) + {"forward": 1, "reverse": 7}[mode]))
 
 
 @pytest.mark.parametrize("layers", [1, 2, 24])

@@ -49,13 +49,6 @@ def test_at_the_start_the_cut_turns_the_sign():
     assert paths.gradient(start["x"], ()) < 0 < paths.gradient(start["x"], paths.CUTS[start["cut"]])
 
 
-def test_the_gradient_runs_back_along_the_arrows_of_the_open_paths():
-    assert paths.carries(()) == set(paths._ARROWS)
-    assert paths.carries(paths.PATHS) == set()
-    assert paths.carries(("f", "g")) == {("x", "h"), ("h", "sum"), ("sum", "z")}
-    assert ("product", "sum") in paths.carries(("f",))
-
-
 @pytest.mark.parametrize("values", paths.figure().ends(), ids=str)
 def test_every_end_is_drawn_with_a_cross_for_each_cut(values):
     picture = paths.figure().still(**values)

@@ -4,7 +4,6 @@ from tapelab import gradcheck
 from tapelab.interactive import saddle
 
 import numpy as np
-from matplotlib.figure import Figure
 
 START = np.array([0.2, 0.4])
 INDEFINITE = [(0.2, 0.4), (-0.7, 0.3), (1.1, -0.5), (0.05, 0.1)]  # 3 y² < 1
@@ -16,11 +15,6 @@ def test_the_derivatives_are_those_of_the_function():
         np.testing.assert_allclose(
             saddle.hessian(point), gradcheck.numerical_jacobian(saddle.gradient, point), atol=1e-7
         )
-
-
-def test_value_takes_any_leading_axes():
-    assert saddle.value([0.0, 1.0]) == -0.25
-    assert saddle.value(np.zeros((3, 4, 2))).shape == (3, 4)
 
 
 def test_newton_step_solves_the_damped_system():
@@ -59,22 +53,6 @@ def test_far_from_the_axis_the_raw_step_descends_towards_the_saddle():
     taken = saddle.steps([1.2, 0.4], 0.0)["raw Newton"]
     assert taken.slope < 0
     assert abs(0.4 + taken.vector[1]) < 0.4  # nearer to the saddle's y, away from the minimum's
-
-
-def test_strong_damping_turns_the_step_into_a_short_gradient_step():
-    step = saddle.newton_step(START, 1e6)
-    np.testing.assert_allclose(1e6 * step, -saddle.gradient(START), rtol=1e-5)
-
-
-def test_without_damping_the_two_newton_steps_are_one():
-    taken = saddle.steps(START, 0.0)
-    np.testing.assert_array_equal(taken["raw Newton"].vector, taken["damped Newton"].vector)
-
-
-def test_the_title_says_which_matrix_has_which_eigenvalue():
-    figure = Figure()
-    saddle.draw(figure, damping=1.0, x=0.2, y=0.4)
-    assert figure.axes[0].get_title() == "lowest eigenvalue: -0.52 of H, 0.48 of H + 1.00 I"
 
 
 def test_at_the_saddle_nothing_moves():

@@ -5,7 +5,7 @@ import sys
 from itertools import pairwise
 
 from tapelab import data
-from tapelab.derivatives import SingularMatrixError, hessian, value_and_gradient
+from tapelab.derivatives import SingularMatrixError
 from tapelab.optimize import (
     Objective,
     conjugate_gradient_direction,
@@ -164,13 +164,6 @@ def test_after_an_interrupt_the_variables_hold_the_best_point(method, moment):
     assert float(rosenbrock(x)()) < 24  # it began at 24.2
 
 
-def test_a_callback_gets_each_iteration():
-    x, seen = tf.Variable([0.0, 1.0], dtype=tf.float64), []
-    report = newton(rosenbrock(x), wrt=x, callback=seen.append, iterations=4)
-    assert seen == report.iterations
-    assert len(seen) == 4
-
-
 def test_lbfgs_reports_each_step():
     x, seen = [tf.Variable(-1.2, dtype=tf.float64), tf.Variable(1.0, dtype=tf.float64)], []
     report = lbfgs(
@@ -243,21 +236,6 @@ def test_a_held_objective_is_compiled_once(method):
     assert calls.count(False) > traces[0]
 
 
-@pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("method", METHODS)
-def test_how_it_was_compiled_is_told(method):
-    w = tf.Variable(np.zeros(2))
-
-    def f():
-        return w - 1 if method is levenberg_marquardt else tf.reduce_sum((w - 1) ** 2)
-
-    report = method(f, wrt=w, compile="eager")
-    assert report.converged
-    assert report.plan.compiled == "eager"
-    w.assign([3.0, 3.0])
-    assert method(Objective(f, wrt=w, compile="graph"), iterations=1).plan.compiled == "graph"
-
-
 class Bar:
     """What stands in for tqdm's bar."""
 
@@ -290,23 +268,6 @@ def digits():
         return cross_entropy(y, model(x)) + 1e-3 * penalty
 
     return loss, model, x, tf.constant(images.y_train[:300])
-
-
-@pytest.mark.thorough
-def test_hessian_of_a_keras_model_on_the_digits(digits):
-    loss, model, x, y = digits
-    matrix = hessian(loss, wrt=model.trainable_variables, packed=True)(x, y)
-    assert matrix.shape == (98, 98)
-    assert float(tf.reduce_max(tf.abs(matrix - tf.transpose(matrix)))) < 1e-6
-    # One column by a central difference of the gradient, along the first bias of the last layer.
-    bias = model.layers[-1].bias
-    gradient = value_and_gradient(loss, wrt=model.trainable_variables)
-    columns = []
-    for sign in (1, -1):
-        bias.assign_add(np.eye(10, dtype=np.float32)[0] * 1e-2 * sign)
-        columns.append(np.concatenate([part.numpy().ravel() for part in gradient(x, y)[1]]))
-        bias.assign_sub(np.eye(10, dtype=np.float32)[0] * 1e-2 * sign)
-    np.testing.assert_allclose(matrix[:, 88], (columns[0] - columns[1]) / 0.02, atol=1e-4)
 
 
 @pytest.mark.thorough

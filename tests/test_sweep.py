@@ -125,34 +125,6 @@ def test_a_cell_of_parameters_with_more_than_literals_is_refused(tmp_path, cell,
     assert len(str(refused.value)) < 3000
 
 
-# Values that a notebook may have as defaults, and how they are shown.
-DEFAULTS = {
-    "None": None,
-    "()": (),
-    "(1, [2, (3,)])": (1, [2, (3,)]),
-    "{1: 2, (3, 4): None}": {1: 2, (3, 4): None},
-    "{'seed'}": {"seed"},
-    "b'\\xff'": b"\xff",
-    "3j": 3j,
-    "1e999": float("inf"),
-    "-0.0": -0.0,
-    "...": ...,
-    "'\\ud800'": "\ud800",
-    "x = 7": 7,  # a chain of names
-    "0x" + "f" * 5000: 16**5000 - 1,
-    "'" + "y" * 100_000 + "'": "y" * 100_000,
-}
-
-
-@pytest.mark.parametrize("source", DEFAULTS, ids=lambda source: source[:20])
-def test_any_literal_may_be_a_default_and_can_be_shown(tmp_path, source, make_collection):
-    collection = make_collection(tmp_path / "n", {"00_one": [f"odd = {source}\nseed = 0"]})
-    odd = sweep.parameters_of(collection.ipynb(collection.notebooks[0]))["odd"]
-    assert odd == DEFAULTS[source]
-    assert type(odd) is type(DEFAULTS[source])
-    assert sweep.literal(odd).encode()
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -138,15 +138,7 @@ def site(output: Path, folder: Path) -> None:
         ) from None
     sources = output.with_name(f"{output.name}-source")
     website.write_sources(loaded, sources)
-    options = [
-        "--quiet",
-        "--fail-on-warning",
-        "--keep-going",
-        "-b",
-        "html",
-        "-d",
-        str(sources.with_suffix(".doctrees")),
-    ]
+    options = ["--quiet", "--fail-on-warning", "--keep-going", "-d", str(sources.with_suffix(".doctrees"))]
     sys.exit(build_main([*options, str(sources), str(output)]))
 
 

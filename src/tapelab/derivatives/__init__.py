@@ -70,6 +70,7 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
 from typing import NoReturn
 
 from tapelab.derivatives.arguments import pack, unpack
+from tapelab.derivatives.costs import Plan, set_memory_limit
 from tapelab.derivatives.curvature import CurvatureOperator, Eigenvalues, Estimate, Spectrum, fvp, ggnvp
 from tapelab.derivatives.errors import (
     FallbackWarning,
@@ -82,7 +83,6 @@ from tapelab.derivatives.first_order import jvp, linearize, value_and_gradient, 
 from tapelab.derivatives.hessian import hessian, hvp
 from tapelab.derivatives.jacobian import batch_jacobian, jacobian
 from tapelab.derivatives.laplacian import laplacian
-from tapelab.derivatives.memory import Plan, set_memory_limit
 from tapelab.derivatives.per_example import clipped_gradient, per_example_gradients, per_example_norms
 from tapelab.process.names_elsewhere import refuse
 

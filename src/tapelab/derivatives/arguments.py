@@ -16,8 +16,8 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar
 
+from tapelab.derivatives.costs import checked_limit
 from tapelab.derivatives.errors import NotFiniteError
-from tapelab.derivatives.memory import checked_limit
 from tapelab.process.tensorflow import Tensors, tf
 
 import numpy as np

@@ -38,10 +38,10 @@ from tapelab.derivatives.arguments import (
     split,
     unflatten,
 )
+from tapelab.derivatives.costs import rows_at_once
 from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.hessian import SecondOrderProduct, hvp
-from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.traced import Call, dense
 from tapelab.derivatives.transform import Transform, transform
 from tapelab.graphs.operations import with_fact

@@ -17,7 +17,7 @@ from tapelab.derivatives.arguments import (
     require_one_of,
     unflatten,
 )
-from tapelab.derivatives.memory import Plan
+from tapelab.derivatives.costs import Plan
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
 from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs

@@ -16,19 +16,18 @@ from tapelab.derivatives.arguments import (
     require_one_dtype,
     split,
 )
+from tapelab.derivatives.costs import Plan, counted, rows_at_once
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factors import Factoring, factored_blocks, survey
 from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import agree, random_like, reverse_rows
-from tapelab.derivatives.memory import Plan, counted, rows_at_once
 from tapelab.derivatives.traced import LOOP, VECTORIZED, Call, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
-from tapelab.graphs.operations import of_family
-from tapelab.graphs.operations.operation import BLOCK, LOOKUP, PRODUCT, SCANNING, SCATTERING, STENCIL
+from tapelab.graphs.operations import with_fact
 from tapelab.process.tensorflow import Tensors, tf
 
 # Of all others XLA makes one loop for what TensorFlow does operation by operation, however large.
-_SLOW = of_family(BLOCK, LOOKUP, PRODUCT, SCANNING, SCATTERING, STENCIL)
+_SLOW = with_fact("block", "lookup", "product", "scanning", "scattering", "stencil")
 
 
 @options_by_keyword

@@ -13,9 +13,9 @@ from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import Argnums, ValueOptions, check_chunks, options_by_keyword, require_one_of
+from tapelab.derivatives.costs import Plan, rows_at_once
 from tapelab.derivatives.errors import CannotVectorizeError, told_line
 from tapelab.derivatives.first_order import gradient, linearized
-from tapelab.derivatives.memory import Plan, rows_at_once
 from tapelab.derivatives.traced import EAGER, LOOP, VECTORIZED, Call, Recording, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs

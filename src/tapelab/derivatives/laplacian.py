@@ -8,10 +8,10 @@ from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import Argnums, ValueOptions, check_chunks, options_by_keyword, require_positive
+from tapelab.derivatives.costs import Plan, counted, rows_at_once
 from tapelab.derivatives.errors import CannotVectorizeError
 from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import Batch, agree, any_example, map_rows
-from tapelab.derivatives.memory import Plan, counted, rows_at_once
 from tapelab.derivatives.traced import LOOP, VECTORIZED, Call, Recording, dense
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.process.tensorflow import Tensors, tf

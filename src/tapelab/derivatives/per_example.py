@@ -9,9 +9,9 @@ from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import LEAF, Argnums, ValueOptions, check_chunks, options_by_keyword
+from tapelab.derivatives.costs import Plan, counted, rows_at_once
 from tapelab.derivatives.first_order import gradient
 from tapelab.derivatives.jacobian import agree, alone, any_example, map_rows, record_alone
-from tapelab.derivatives.memory import Plan, counted, rows_at_once
 from tapelab.derivatives.traced import VECTORIZED, Call, Recording, dense, pair
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.graphs.operations import EFFECTS, known

@@ -30,6 +30,7 @@ from tapelab.derivatives.arguments import (
     require_one_of,
     unflatten,
 )
+from tapelab.derivatives.costs import Plan
 from tapelab.derivatives.errors import (
     UNCLEAR,
     CannotVectorizeError,
@@ -39,7 +40,6 @@ from tapelab.derivatives.errors import (
     told_line,
     warn_caller,
 )
-from tapelab.derivatives.memory import Plan
 from tapelab.derivatives.traced import EAGER, FASTEST, LOOP, VECTORIZED, Call, Named, Signature, pair
 from tapelab.graphs.program import LOOPS, everything
 from tapelab.process.tensorflow import Tensors, tf

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tapelab.graphs.libraries import is_library
-from tapelab.graphs.operations import of_family, with_fact
-from tapelab.graphs.operations.operation import BRANCH, CALL, LOOP, RANDOM, SHAPE
+from tapelab.graphs.operations import with_fact
 from tapelab.process.tensorflow import Tensors, tf
 
-CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
-_HOLDERS = of_family(BRANCH, CALL, LOOP)  # of functions
-SHAPES = of_family(SHAPE)  # what they give depends on no value
-_READING, _DRAWING = with_fact("reads"), of_family(RANDOM)  # stateful, and they change nothing that anybody has
+CALLS, BRANCHES, LOOPS = with_fact("call"), with_fact("branch"), with_fact("loop")
+_HOLDERS = CALLS | BRANCHES | LOOPS  # of functions
+SHAPES = with_fact("shape")  # what they give depends on no value
+_READING, _DRAWING = with_fact("reads"), with_fact("random")  # stateful, and they change nothing that anybody has
 
 
 def has_custom_gradient(op: tf.Operation) -> bool:

@@ -1,5 +1,6 @@
 """Sums of squares, minimised by SciPy from exact Jacobians, with the covariance of the parameters that are found."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -84,22 +85,15 @@ def levenberg_marquardt(
     require_at_least(tolerance=tolerance)
     require_at_least(1, iterations=iterations)
     require_at_least(1e-99, f_scale=f_scale)
-    if loss not in LOSSES or (absolute_sigma and loss != "linear"):
-        raise ValueError(
-            f"loss is {loss!r}; expected one of {', '.join(map(repr, LOSSES))}. With absolute_sigma, 'linear' alone: "
-            "residuals of the standard deviation 1 have no outliers"
-        )
+    _require_loss(loss, absolute_sigma)
     objective = objective_of(residuals, wrt, compile, memory_limit)
     start = pack(objective.wrt)
     sides = _sides(bounds, start.numpy())
 
     def linearised(point: np.ndarray) -> Fit:
         assign(objective.wrt, point)
-        values, blocks = objective.jacobian(*args)
-        if not values.shape[0]:
-            raise ValueError("the residuals are empty; expected one number for each observation, at least one")
-        columns = [np.reshape(part, (values.shape[0], -1)) for part in tf.nest.flatten(blocks)]
-        return fit_of(point.copy(), values, np.concatenate(columns, axis=1), LOSSES[loss], f_scale, sides)
+        values, columns = _jacobian(objective, args)
+        return fit_of(point.copy(), values, columns, LOSSES[loss], f_scale, sides)
 
     def tried(point: np.ndarray) -> np.ndarray:
         assign(objective.wrt, point)
@@ -109,7 +103,7 @@ def levenberg_marquardt(
             return np.full(here.slopes.size, np.nan)
 
     here = linearised(start.numpy().astype(np.float64))
-    report = LeastSquaresReport(here.value, here.gradient_norm, reason=f"all {iterations} steps used")
+    report = LeastSquaresReport(here.value, here.gradient_norm)
     report.plan = objective.jacobian.plan(*args)
     ignored = np.errstate(over="ignore", invalid="ignore")  # of a trial step that goes too far
     with ignored, descending(report, objective.wrt, iterations, callback) as note:
@@ -119,36 +113,51 @@ def levenberg_marquardt(
             nonlocal here
             if (point != here.point).any():
                 before, here = here, linearised(point)
-                if not np.isfinite(here.jacobian).all():
-                    raise NotFiniteError(
-                        "the Jacobian of the residuals is NaN or infinite where they are finite, one step from the "
-                        "point that the variables hold; look for a square root or a norm at 0, or an overflow"
-                    )
+                _require_finite(here)
                 slope = float(before.gradient @ (here.point - before.point))
                 note(Iteration(before.value, before.gradient_norm, slope), here.point, here.value, here.gradient_norm)
             return here.jacobian
 
-        least = max(tolerance, 4 * here.rounding)
-        sizes = np.where(here.point != 0, np.abs(here.point), 1)
-        options = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "f_scale": f_scale}
-        cost, most = loss if loss == "linear" else LOSSES[loss], iterations + 1
-        found = least_squares(tried, here.point, jacobian, tuple(sides), loss=cost, max_nfev=most, **options)
-    if found.status:
-        report.reason = f"SciPy stopped: {found.message}"
+        least, sizes = max(tolerance, 4 * here.rounding), np.where(here.point != 0, np.abs(here.point), 1)
+        options: dict[str, Any] = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "f_scale": f_scale}
+        options |= {"loss": loss if loss == "linear" else LOSSES[loss], "max_nfev": iterations + 1}
+        found = least_squares(tried, here.point, jacobian, tuple(sides), **options)
+    report.reason = f"SciPy stopped: {found.message}" if found.status else f"all {iterations} steps used"
     report.judge(here, absolute_sigma)
     return report
 
 
+def _require_loss(loss: str, absolute_sigma: bool) -> None:
+    if loss not in LOSSES or (absolute_sigma and loss != "linear"):
+        raise ValueError(
+            f"loss is {loss!r}; expected one of {', '.join(map(repr, LOSSES))}. With absolute_sigma, 'linear' alone: "
+            "residuals of the standard deviation 1 have no outliers"
+        )
+
+
+def _jacobian(objective: Objective, args: tuple[Any, ...]) -> tuple[tf.Tensor, np.ndarray]:
+    """The residuals where the variables are, shape (m,), and their Jacobian, shape (m, n)."""
+    values, blocks = objective.jacobian(*args)
+    if not len(values):
+        raise ValueError("the residuals are empty; expected one number for each observation, at least one")
+    return values, np.concatenate([np.reshape(part, (len(values), -1)) for part in tf.nest.flatten(blocks)], axis=1)
+
+
+def _require_finite(fit: Fit) -> None:
+    if not np.isfinite(fit.jacobian).all():
+        raise NotFiniteError(
+            "the Jacobian of the residuals is NaN or infinite where they are finite, one step from the point that the "
+            "variables hold; look for a square root or a norm at 0, or an overflow"
+        )
+
+
 def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:
     """The lower and the upper bounds, shape (2, n), as the variables' dtype has them."""
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         lower, upper = (np.broadcast_to(np.asarray(side, start.dtype), start.shape) for side in bounds)
-        fits = bool(np.all((lower < upper) & (lower <= start) & (start <= upper)))
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the "
-            f"order of pack, lower bounds below the upper ones, and the variables within: they are {start}"
-        )
-    return np.stack([lower, upper]).astype(np.float64)
+        if np.all((lower < upper) & (lower <= start) & (start <= upper)):
+            return np.stack([lower, upper]).astype(np.float64)
+    raise ValueError(
+        f"bounds is {bounds!r}; expected a pair (lower, upper), each a number or of shape {start.shape} in the "
+        f"order of pack, lower bounds below the upper ones, and the variables within: they are {start}"
+    )

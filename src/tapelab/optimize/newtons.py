@@ -121,9 +121,8 @@ def _minimise(
         if probes is None:
             found, used, negative = newton_direction(gradient, objective.hessian(*args), damping)
             return found, used, 0, negative
-        found, count, negative = conjugate_gradient_direction(
-            gradient, lambda vector: objective.hvp(*args, vector=vector), damping, limit=products
-        )
+        product = lambda vector: objective.hvp(*args, vector=vector)  # noqa: E731
+        found, count, negative = conjugate_gradient_direction(gradient, product, damping, limit=products)
         return found, damping, count, negative
 
     start = point = pack(objective.wrt)

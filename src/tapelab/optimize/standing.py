@@ -94,9 +94,8 @@ def _judged(objective: Objective, args: tuple[Any, ...], probes: int | None, len
         return found
     if matrix is None:
         sign, packed = -1 if kind == "maximum" else 1, tf.constant(gradient)
-        step = conjugate_gradient_direction(packed, lambda v: sign * product(v.numpy()), tolerance=_SMALL, limit=most)[
-            0
-        ]
+        image_of = lambda v: sign * product(v.numpy())  # noqa: E731
+        step, *_ = conjugate_gradient_direction(packed, image_of, tolerance=_SMALL, limit=most)
     else:
         step = np.linalg.solve(matrix, gradient)
     tiny = np.finfo(np.float64).tiny

@@ -13,8 +13,7 @@ from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import teachers, times
 from tapelab.collection.publishing.copies import colab_url
 from tapelab.collection.templates import ENVIRONMENT, rendered
-from tapelab.graphs.operations import FACTS, OPERATIONS, WRONG, known
-from tapelab.graphs.operations.operation import FAMILIES
+from tapelab.graphs.operations import FACTS, WRONG
 
 FOLDER = "site"  # of the pages that are not notebooks, beside that of the notebooks
 PACKAGES = {
@@ -54,17 +53,6 @@ def _rooms() -> Iterator[tuple[str, str]]:
             yield name, begin + text
 
 
-def _operations() -> list[tuple[str, list[tuple[str, ...]]]]:
-    """What `tapelab.graphs` and `tapelab.derivatives` know of TensorFlow's operations, as rows for each family."""
-    said = {kind: [row.why for row in rows] for kind, rows in WRONG.items()}
-    families = {}
-    for kind in sorted(OPERATIONS.keys() | said):
-        row = known(kind)
-        cells = (f"`{kind}`", row.linear, row.facts, ". ".join(said.get(kind, [])))
-        families.setdefault(row.family or "no row of its own", []).append(cells)
-    return sorted(families.items())
-
-
 def table(catalogue: Catalogue, folder: str, *, colab: bool) -> str:
     """The tables of notebooks, in Markdown: a fold for each part, of which the first is open.
 
@@ -93,7 +81,7 @@ def traps(catalogue: Catalogue, folder: str) -> str:
 
 _MADE: dict[str, Callable[[], str]] = {
     "rooms": lambda: rendered("rooms.md", rooms=_rooms()),
-    "operations": lambda: rendered("operations.md", families=_operations(), meanings=FAMILIES, facts=FACTS),
+    "operations": lambda: rendered("operations.md", wrong=sorted(WRONG.items()), facts=FACTS),
     "causes": lambda: rendered("causes.md", registry=explain.CAUSES),
     "values": lambda: rendered("causes.md", registry=explain.VALUES),
     "retracing": lambda: rendered("retracing.md", reasons=explain.RETRACING),

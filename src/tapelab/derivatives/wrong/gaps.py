@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tapelab.derivatives.wrong.rules import RULES, Met
-from tapelab.graphs.operations import EFFECTS, WRONG, of_family, with_fact
-from tapelab.graphs.operations.operation import OUTSIDE, Wrong
+from tapelab.graphs.operations import EFFECTS, WRONG, with_fact
+from tapelab.graphs.operations.operation import Wrong
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
 from tapelab.process.tensorflow import tf
 
@@ -24,7 +24,7 @@ class Needs(IntEnum):
     AT_POINTS = 5  # all of them at such a point
 
 
-_OPAQUE = of_family(OUTSIDE) - with_fact("leaves")  # what these call is no function of TensorFlow's
+_OPAQUE = with_fact("outside") - with_fact("leaves")  # what these call is no function of TensorFlow's
 _WRITES, _READS = EFFECTS["writes"], with_fact("reads")
 _ASSIGNED = (
     "it gives a variable a value that depends on the sources, and goes on with the variable: TensorFlow leaves out "

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from tapelab.derivatives.wrong.moments import modules
 from tapelab.graphs.operations import known, with_fact
-from tapelab.graphs.operations.operation import MOVING
 from tapelab.graphs.program import function_body
 from tapelab.process.tensorflow import Tensors, tf
 
@@ -17,10 +16,8 @@ import numpy as np
 
 _KINKS = ("Relu", "Maximum", "Minimum")
 # What these compute from something that touches 0 and does not cross it does the same.
-_KEEPS_ZEROS = with_fact("keeps zeros") | with_fact("crosses") | with_fact("passes") - with_fact("flat")
-# What has no other values than positive ones, and what has none if its real inputs have none.
-_POSITIVE = {"Cosh", "Exp", "Sigmoid", "Softmax", "Softplus"}
-_ALL_POSITIVE = {"Mean", "Mul", "Pow", "Prod", "RealDiv", "Rsqrt", "Sqrt", "Sum", "Minimum", "Max", "Min"}
+_KEEPS_ZEROS = with_fact("keeps zeros", "crosses") | with_fact("passes") - with_fact("flat")
+_KEEPS_POSITIVE = with_fact("keeps positive")
 _ONE_AT_ITS_BEND = with_fact("one at its bend")
 
 
@@ -150,7 +147,7 @@ def _touches_zero(met: Met) -> bool:
     if kind in ("Abs", "LeakyRelu", "Relu", "Relu6"):
         return _is_square(first)
     first = _zeros_of(first)
-    return known(first.op.type).family == MOVING and len(set(map(_is_square, _touching(first)))) == 2
+    return known(first.op.type).has("moving") and len(set(map(_is_square, _touching(first)))) == 2
 
 
 def _is_zero(tensor: tf.Tensor) -> bool:
@@ -248,11 +245,11 @@ def _is_positive(tensor: tf.Tensor) -> bool:
     real = [part for part in op.inputs if part.dtype.is_floating]
     if not real:
         return False
-    if op.type in _ALL_POSITIVE or known(op.type).family == MOVING:
+    if op.type in _KEEPS_POSITIVE:
         return all(map(_is_positive, real))
     if op.type in ("Add", "AddV2", "Maximum"):
         return any(map(_is_positive, real)) and (op.type == "Maximum" or all(map(_is_not_negative, real)))
-    return op.type in _POSITIVE
+    return known(op.type).has("positive")
 
 
 def _is_not_negative(tensor: tf.Tensor) -> bool:

@@ -10,13 +10,12 @@ from tapelab.explain.values import mechanisms
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.graphs.operations import linear_in, of_family
-from tapelab.graphs.operations.operation import JOINTLY, REDUCING
+from tapelab.graphs.operations import with_fact
 
 HUGE, SMALL = 1e5, 1e-6  # of the largest element; arbitrary, so that a large or small gradient alone is no alarm
 _REPEATED = 3  # as many equal steps are growth or decay
 _STEEP = 1e3  # the factor of one step that counts as steep, and 1 / it as flat
-_SCALING = PASSING | (of_family(REDUCING) & linear_in(JOINTLY))  # as large or small as the learner wanted
+_SCALING = PASSING | (with_fact("reducing") & with_fact("keeps zeros"))  # as large or small as the learner wanted
 
 
 class FlowStep(NamedTuple):

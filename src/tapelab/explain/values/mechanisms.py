@@ -6,14 +6,13 @@ from tapelab.explain.causes import VALUES
 from tapelab.explain.ground.lines import numbers_in
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.graphs.operations import known, linear_in
-from tapelab.graphs.operations.operation import EACH
+from tapelab.graphs.operations import known, with_fact
 
 import numpy as np
 
 _DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan", "Reciprocal", "Inv", "Xdivy", "FloorMod", "Mod"})
 _INVERSE_FUNCTIONS = frozenset({"Acos", "Asin", "Atanh", "Acosh"})
-PRODUCTS = linear_in(EACH)
+PRODUCTS = with_fact("multiplies")
 TINY = 1e-18  # what divides to more than float32 can hold once it is squared
 
 

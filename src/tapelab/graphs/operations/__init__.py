@@ -1,21 +1,21 @@
-"""What is known of the operations of TensorFlow, as tables that one can read: a row for each (`OPERATIONS`).
+"""What is known of the operations of TensorFlow, as tables that one can read.
 
-``elementwise``, ``moving``, ``joining`` and ``program``.toml have the rows, below their families; ``wrong.toml`` says
-where TensorFlow's derivatives are wrong or lacking (`WRONG`, of each type), and ``kernels.toml`` where its kernels
-compute something else (`KERNELS`). ``effects.toml`` has how the types start that do more than compute (`EFFECTS`).
+``facts.toml`` has the facts, each with the types of which it holds (`FACTS`), and ``names.toml`` what Python calls
+them; `OPERATIONS` has both by type. ``wrong.toml`` says where TensorFlow's derivatives are wrong or lacking (`WRONG`,
+of each type), and ``kernels.toml`` where its kernels compute something else (`KERNELS`). ``effects.toml`` has how the
+types start that do more than compute (`EFFECTS`).
 
-The rows say facts, each of which a test tries out. Who makes something of
-an operation asks here for its name: `of_family`, `with_fact`, `linear_in`.
+Who makes something of an operation asks for a fact, `with_fact`, which a test tries out.
 """
 
 import pathlib
 import tomllib
 from typing import Any
 
-from tapelab.graphs.operations.operation import FACTS, Kernel, Operation, Wrong
+from tapelab.graphs.operations.operation import Fact, Kernel, Operation, Wrong
 
 _TABLES = pathlib.Path(__file__).parent
-_UNKNOWN = Operation("")
+_UNKNOWN = Operation()
 
 
 def _read(table: str) -> dict[str, Any]:
@@ -39,12 +39,22 @@ def _wrong() -> dict[str, tuple[Wrong, ...]]:
     return found
 
 
-OPERATIONS: dict[str, Operation] = {
-    kind: Operation(family, **row)
-    for table in ("elementwise", "moving", "joining", "program")
-    for family, rows in _read(table).items()
-    for kind, row in rows.items()
+def _operations() -> dict[str, Operation]:
+    names = _read("names")
+    kinds = frozenset().union(*(fact.of for fact in FACTS.values()))
+    return {
+        kind: Operation(
+            frozenset(name for name, fact in FACTS.items() if kind in fact.of),
+            **{column: found[kind] for column, found in names.items() if kind in found},
+        )
+        for kind in sorted(kinds)
+    }
+
+
+FACTS: dict[str, Fact] = {
+    name: Fact(row["means"], frozenset(row["of"].split(", "))) for name, row in _read("facts").items()
 }
+OPERATIONS: dict[str, Operation] = _operations()
 WRONG: dict[str, tuple[Wrong, ...]] = _wrong()
 EFFECTS: dict[str, tuple[str, ...]] = _read("effects")
 KERNELS: list[Kernel] = [Kernel(**row) for row in _read("kernels").values()]
@@ -55,18 +65,8 @@ def known(kind: str) -> Operation:
     return OPERATIONS.get(kind, _UNKNOWN)
 
 
-def of_family(*families: str) -> frozenset[str]:
-    """Return the types of the operations of these families."""
-    return frozenset(kind for kind, row in OPERATIONS.items() if row.family in families)
-
-
-def with_fact(fact: str) -> frozenset[str]:
-    """Return the types of the operations of which a fact of `FACTS` holds."""
-    if fact not in FACTS:
-        raise ValueError(f"no row can say {fact!r}; expected one of {', '.join(FACTS)}")
-    return frozenset(kind for kind, row in OPERATIONS.items() if row.has(fact))
-
-
-def linear_in(*ways: str) -> frozenset[str]:
-    """Return the types of the operations that are linear in one of these ways."""
-    return frozenset(kind for kind, row in OPERATIONS.items() if row.linear in ways)
+def with_fact(*facts: str) -> frozenset[str]:
+    """Return the types of the operations of which one of these facts of `FACTS` holds."""
+    if unknown := set(facts) - FACTS.keys():
+        raise ValueError(f"there is no fact {', '.join(unknown)}; expected one of {', '.join(FACTS)}")
+    return frozenset().union(*(FACTS[fact].of for fact in facts))
