@@ -18,14 +18,14 @@
 # # Start here
 #
 # You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative, exact to rounding,
-# with no formula from you. Where it cannot, it answers `None`, or worse: later notebooks are about that. **What is in this collection, and how does a notebook work?**
+# with no formula from you. Where it cannot, it answers `None`, or worse. **What is in this collection, and how does a notebook work?**
 #
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
 #
-# **Prerequisites:** none · **Minutes:** 11 to read, 1 for the exercises; to work through it all, about 15 min
+# **Prerequisites:** none · **Minutes:** 10 to read, 1 for the exercises; to work through it all, about 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -279,7 +279,7 @@ plt.show()
 #
 # - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
 # - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **For most people that is enough: stop there**, and come back with a question.
-# - **You take a course:** all of them in order, one at a sitting. A badge says how long each takes to read, and to work through. For 00 to 09 and first aid that is some 16 hours.
+# - **You take a course:** all of them in order, one at a sitting. 00 to 09 and first aid take some 16 hours.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
@@ -292,10 +292,10 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 11 + 1 |
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 28 + 30 |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
 #
@@ -305,10 +305,10 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 26 + 27 |
+# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 25 + 27 |
 # | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 20 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 26 + 23 |
-# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 19 + 25 |
+# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 18 + 25 |
 #
 # </details>
 #
@@ -386,8 +386,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters. When in
-# doubt, restart the kernel and run all cells.
+# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

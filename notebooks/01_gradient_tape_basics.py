@@ -296,7 +296,7 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
-# That is machine learning, without a library. TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and records only inside its `with` block.
+# TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and records only inside its `with` block.
 #
 # ### Exercise: Two more entries (6 min)
 #
@@ -355,7 +355,7 @@ for name, g in gradients.items():
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
 # as the kernel. Backpropagation is one VJP after another.
 #
-# One kind of gradient has its source's shape and is no tensor: where rows of a table are looked up, `tf.gather(table, rows)`, TensorFlow returns `tf.IndexedSlices`, the rows that were used. Keras' optimisers take them; `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
+# One kind of gradient is no tensor. Where `tf.gather(table, rows)` looks up rows of a table, and nothing else uses the table, TensorFlow returns `tf.IndexedSlices`: the rows that were used. Keras' optimisers take them; `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -378,6 +378,11 @@ assert isinstance(slices, tf.IndexedSlices)
 with np.testing.assert_raises(TypeError):
     0.1 * slices
 np.testing.assert_array_equal(tf.convert_to_tensor(slices), [[2, 2], [0, 0], [0, 0], [0, 0]])
+with tf.GradientTape(persistent=True) as tape:
+    used_twice = tf.reduce_sum(tf.gather(table_of_rows, [0])) + tf.reduce_sum(table_of_rows)
+    of_product = tf.reduce_sum(tf.gather(2.0 * table_of_rows, [0]))
+for otherwise_used in (used_twice, of_product):
+    assert tf.is_tensor(tape.gradient(otherwise_used, table_of_rows))
 with tf.GradientTape() as tape:
     again = tf.reduce_sum(x @ w + b)
 nest = [w, {"nested": (b, w)}]
@@ -526,7 +531,7 @@ assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it cr
 # variable, and `size` is the first step size to try, a Python float.
 #
 # Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
-# before. Change the variable in place, and return the size that was used. There need not be one: at a maximum the gradient is 0, and near a minimum the fall is lost in rounding. After 50 tries leave `w` where it is, and return 0.
+# before. Change the variable in place, and return the size that was used. There need not be one: at a maximum the gradient is 0, and near a minimum the fall is lost in rounding. A loss that is NaN is not lower. After 50 tries leave `w` where it is, and return 0.
 #
 # Example: for the sum of $w^2$ at $w = (1, -2)$, the sizes 3 and 1.5 overshoot. The size is 0.75, and `w` ends at $(-0.5, 1)$.
 
@@ -656,7 +661,7 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape records an operation if something that goes into it is watched, or was computed from something watched.
+# A tape records an operation if a floating-point number that goes into it is watched, or was computed from something watched.
 # Trainable variables are watched from their first use. Tensors are not: you must ask.
 
 # %%
@@ -736,16 +741,11 @@ exercises.gate.reveal(with_if)
 assert with_if[0] == 4.0
 assert with_if[1] is with_if[2] is None
 assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
-with tf.GradientTape() as tape:
-    result = tf.function(lambda: a * a if gate > 0 else b**3)()
-compiled = tape.gradient(result, [a, b, gate])
-assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
 # The tape sees the operations that run, and no others: nothing was computed from `b`. `gate` chose
 # the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
-# record. So is the other branch where a function is compiled ([02](02_training_with_a_tape.ipynb), section 6). **Here `None` says that no gradient got through to the
-# source, and 0 that one did, and is zero.**
+# record. **Here `None` says that no gradient got through to the source, and 0 that one did, and is zero.**
 #
 # A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
 # it stops at 192, from 7 at 112.
@@ -808,7 +808,7 @@ plt.show()
 # Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and no loop.
 #
 # Where their number changes, the value drops by 100. There the function has no derivative, and the tape returns
-# that of the run. A tape differentiates **what ran**, at this input.
+# the derivative of the run. A tape differentiates **what ran**, at this input.
 #
 # ### Exercise: None, zero or a number (4 min)
 #
@@ -971,8 +971,7 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | a table whose rows are looked up | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)`, or an optimiser |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
-# | a tensor that is not watched | `None` | `tape.watch`, at the top of the block |
-# | `watch` after the first use | a gradient with terms missing | `tape.watch`, at the top of the block |
+# | a tensor is not watched, or after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**
 #

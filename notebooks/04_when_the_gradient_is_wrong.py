@@ -349,11 +349,10 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 
 # %% [markdown]
 # Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. In exact
-# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm,
-# which is how a loss of probabilities keeps clear of $\ln 0$, holds out up to a logit of about 16, and there ends all at once. At 30
-# the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
+# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm
+# holds out up to a logit of about 16, and there ends all at once. At 30 the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# A gradient of zeros stops gradient descent without a word. Below the picture stand four more programs; each has the gradient zero in every element.
+# Below the picture stand four more programs whose gradient is zero in every element.
 
 # %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
@@ -422,7 +421,7 @@ for name, f in zeros.items():
     print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
 
 # %% [markdown]
-# At a **minimum** the value rises whichever way you go: the zero is right. At a **saddle** some way leads down, and a small random step finds it. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
+# At a **minimum** no way leads down: the zero is right. At a **saddle** some way leads down; a small random step leaves the flat point, and there the gradient points to it. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -433,6 +432,11 @@ for check_name, check_f in zeros.items():
     check_moved = [float(check_f(u + np.float32(0.1) * np.float32(way)) - check_y) for way in ((1.0, -1.0), (1.0, 1.0))]
     wanted = {"minimum u·u": [0.02, 0.02], "saddle u₀·u₁": [-0.01, 0.01], "cancelling paths": [0.0, 0.0]}
     np.testing.assert_allclose(check_moved, wanted[check_name], atol=1e-6)
+check_curvature = tf.constant([1.0] * 9 + [-1.0])  # a saddle with one way down among ten
+check_u = tf.Variable(1e-3 * tf.random.normal((10,)))
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(check_curvature * check_u**2)
+assert check_tape.gradient(check_y, check_u)[-1] * check_u[-1] < 0.0  # descent leads away along it
 codes = {"sign": "flat_operation", "ReLU": "dead_relu", "sigmoid": "saturated", "zero weights": "zero_weights"}
 assert reasons == {name: (0.0, code) for name, code in codes.items()}
 check_z = zs.numpy()
@@ -511,10 +515,10 @@ ax.set_xticks(range(0, depth + 1, 5))
 plt.show()
 
 # %% [markdown]
-# One factor, again and again, is a straight line on a log scale. The cures keep the factor near 1:
+# One factor, again and again, is a straight line on a log scale. Three cures bring the factor nearer to 1:
 #
 # - An **initialisation** that fits the activation. Glorot's, for tanh, draws a layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs, since half of the units are off.
-# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1.
+# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. That cures vanishing alone: at scale 3 the factor is still about 1.2.
 # - A **normalisation layer** sets the scale of what comes in, whatever the weights are.
 #
 # Clipping the norm ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
@@ -526,6 +530,15 @@ np.testing.assert_allclose(flow[-1] * factor**depth, flow[0], rtol=1e-4)  # a fa
 assert 0.4 < growth[0.5] < 0.55
 assert 0.85 < growth[1.0] < 1.05
 assert growth[3.0] > 1.15
+for check_scale, check_least, check_most in ((0.5, 0.95, 1.15), (3.0, 1.12, 1.4)):  # residual layers
+    check_start = check_h = tf.random.normal((7, 50))
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_start)
+        for _ in range(depth):
+            check_h += tf.tanh(check_h @ (check_scale * tf.random.normal((50, 50)) / 50**0.5))
+        check_y = tf.reduce_sum(check_h)
+    check_norm = tf.norm(check_tape.gradient(check_y, check_start)) / (7 * 50) ** 0.5  # at the last state: all ones
+    assert check_least < check_norm ** (1 / depth) < check_most
 for scale in (0.5, 3.0):  # a straight line, but for noise
     logs = np.log(flows[scale])
     assert np.corrcoef(np.arange(depth + 1), logs)[0, 1] ** 2 > 0.9
@@ -579,12 +592,17 @@ cut_off = {f"layer_{n}/{part}" for n in range(1, sick + 1) for part in ("kernel"
 assert {one.name for one in diagnosis.sick} == cut_off
 assert {(one.code, one.layer) for one in diagnosis.sick} == {("saturated", f"layer_{sick}")}
 assert all(norm == 0.0 for norm in kernel_norms[:sick])
-for check_late_bias, check_late, check_reached in ((0.1, "relu", True), (0.0, "relu", False), (0.0, "sigmoid", True)):
+for check_silent, check_late_bias, check_late, check_reached in (
+    (("relu", -99.0), 0.1, "relu", True),
+    (("relu", -99.0), 0.0, "relu", False),
+    (("relu", -99.0), 0.0, "sigmoid", True),
+    (("sigmoid", -300.0), 0.0, "sigmoid", True),  # saturated at 0
+):
     check_dense = [
         tf.keras.layers.Dense(8, activation, bias_initializer=tf.constant_initializer(b))
         for activation, b in (
             ("relu", 0.1),
-            ("relu", -99.0),
+            check_silent,
             (check_late, check_late_bias),
             (check_late, check_late_bias),
         )
@@ -629,9 +647,9 @@ assert {one.layer for one in diagnose(check_blank, "mse", inputs, outputs).sick}
 #
 # | What is sick | Which gradients are bad | The sick layer is |
 # |---|---|---|
-# | a saturated activation | its own, and all before it | the bad one nearest the loss |
+# | an activation saturated at an end that is not 0 | its own, and all before it | the bad one nearest the loss |
 # | a kernel of zeros, its bias not zero | all *before* it; its own is sound | one after the bad one nearest the loss |
-# | dead ReLUs | its own, all before it, and the kernel after it; further kernels too, while biases are 0 | the first one whose *output* is all zero |
+# | dead ReLUs, sigmoids saturated at 0 | its own, all before it, and the kernel after it; further kernels too, while biases are 0 | the first one whose *output* is all zero |
 # | a NaN in the values | all of them | the first one whose *output* is NaN |
 #
 # `diagnose` groups the variables by cause and names one layer. Where two layers are sick it still names one: mend that, and **ask again**. `plot` draws the gradient flow. Look for the cliff.
@@ -710,8 +728,7 @@ for function in (where_root, double_where_root):
         print(f"{function.__name__:18} {name:6} {slope}")
 
 # %% [markdown]
-# So "it worked when I tried it" holds for the compiler that you tried, and so does a list of operations known to be
-# safe. The double where never computes the infinity: no kernel has to clear it away.
+# So "it worked when I tried it" holds for the compiler that you tried. The double where never computes the infinity: no kernel has to clear it away.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -736,7 +753,7 @@ exercises.distances.check(distances)
 # %% [markdown]
 # ## 8. Going further: why attention divides by $\sqrt d$
 #
-# Keep the factor near 1: the same care, for a softmax. An attention score is a product of two random vectors of $d$ numbers, and such products have the size $\sqrt d$. With $d = 512$ that is 23: the largest score wins outright, the softmax is saturated, and it passes next to nothing back.
+# Keep the factor near 1: the same care, for a softmax. An attention score is a product of two random vectors of $d$ numbers, and such products have the size $\sqrt d$. With $d = 512$ that is 23: the largest score wins outright, the softmax is saturated, and it passes little back.
 
 # %% tags=["nbval-ignore-output"]
 sizes = np.array([4, 16, 64, 256, 1024])
@@ -777,7 +794,7 @@ assert check_divided[-1] > 3.0 * check_plain[-1]
 #
 # Central differences in float64 confirm the cured gradients where a derivative exists. At
 # the tip of the norm none exists: the differences find the two sides equal, and agree with the zero that
-# the safe norm chose, a convention that keeps training alive.
+# the safe norm chose.
 
 
 # %%
@@ -818,7 +835,6 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # |---|---|---|
 # | `tf.where(x > 0, tf.math.log(x), 0.)` | a good loss, NaN in the gradient | the double where |
 # | `tf.norm` of a zero vector | NaN | ε inside the root, or choose before it |
-# | ε after the root | still NaN | ε inside |
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
 # | a mean minus a mean, a softmax summed over its classes | gradient 0 for every input | another loss: this one is constant |

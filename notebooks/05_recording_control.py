@@ -368,7 +368,7 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. What is watched because you said so is not: a tensor, a
+# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. A source that you named yourself is not: a tensor, a
 # variable that is not trainable, and every variable of a tape with `watch_accessed_variables=False`. The cure is to say so again.
 
 # %%
@@ -655,20 +655,20 @@ for _ in range(40):
 assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# A network that forgets quickly gets by with a short window; one with a long memory needs a long one.
+# For an accurate gradient, a network that forgets quickly gets by with a short window; one with a long memory needs a long one.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #
-# A recurrent step, $h \leftarrow \tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
-# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. Keep the one tape.
+# A recurrent step, `step(w, h)`, here $\tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
+# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. At the last step no state from before that constant may be in memory.
 
 
 # %%
-def truncated_gradient(w, h, steps, keep):
+def truncated_gradient(step, w, h, steps, keep):
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            h = tf.tanh(w * h)  # something is missing before this line
+        for number in range(steps):
+            h = step(w, h)  # something is missing before this line
     return ...  # the gradient of h with respect to w, through the last `keep` steps
 
 
@@ -735,8 +735,11 @@ def both_inside():
 
 
 assert both_inside().numpy() == 1.0
-with np.testing.assert_raises_regex(RuntimeError, "not recording"), unopened.stop_recording():
-    pass
+with tf.GradientTape() as closed:
+    cube = w**3
+for check_tape, check_error in ((unopened, RuntimeError), (closed, ValueError)):
+    with np.testing.assert_raises_regex(check_error, "not recording"), check_tape.stop_recording():
+        pass
 
 # %% [markdown]
 # ## 6. Going further: when a tape lets go
@@ -763,8 +766,7 @@ for moment, remains in (("after del y", with_tape), ("after del tape", without_t
 
 # %% [markdown]
 # The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
-# its answer. [16](16_what_derivatives_cost.ipynb)
-# measures the record of large models, and trades memory for time.
+# its answer.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -840,9 +842,8 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a quantity that the loss needs is computed inside the block | a wrong gradient, without a warning | keep only what you never differentiate inside |
-# | all paths run through the block | `None` | move the computation out of the block |
 # | a watched tensor is used after `reset` | `None` | `watch` it again |
-# | `stop_recording` on a tape that is not open | `RuntimeError` | call it inside the tape's `with` block |
+# | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it inside the tape's `with` block |
 # | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
 # | a persistent tape computes gradients while it records | a warning, and more memory at every call | `with tape.stop_recording():` around `gradient` |
 # | a weight acts only before the window that needs it | its gradient is 0, or `None` | a longer window |

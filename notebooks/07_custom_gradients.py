@@ -134,7 +134,7 @@ plt.show()
 # The logarithm passes on $1/s = 1/\infty = 0$. The exponential multiplies it by its own derivative, which is $e = \infty$. And
 # $0 \cdot \infty$ is NaN.
 #
-# The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: $e^{100}$ is about $2.7 \cdot 10^{43}$, and float32 ends at $3.4 \cdot 10^{38}$.
+# The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: float32 ends at $3.4 \cdot 10^{38}$.
 #
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
@@ -240,7 +240,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 # With the clip's own gradient every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
 #
 # Rounding is the other classic. For this pattern there is a ready-made wrapper, on the last line:
-# `tf.grad_pass_through(f)` computes `f` and passes the gradient on unchanged.
+# `tf.grad_pass_through(f)` computes an `f` that keeps the shape, and passes the gradient on unchanged.
 #
 # Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
 
@@ -275,6 +275,7 @@ assert abs(freed[-1] - 0.3) < 0.05
 assert slope(tf.round, [0.2, 1.3, 2.7]) is None
 assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist() == [0.0, 2.0, 6.0]
 assert (slope(straight_round, line).numpy() == 1.0).all()
+assert slope(tf.grad_pass_through(tf.reduce_sum), [1.0, 2.0]).shape == ()  # unchanged, where the source has two entries
 
 # %% [markdown]
 # ## 3. Differentiate a solution, not the search for it
@@ -382,7 +383,7 @@ assert np.diff(history).min() > -1e-6  # each iterate lies above the one before
 #
 # For $a > 0$, the equation $x^3 + a\,x = y$ has one real solution $x$. `root` finds it for each entry of `y`, a tensor of any shape, by halving an
 # interval, from −10 to 10 at first; `a` is a scalar tensor. A tape finds no way through the comparisons. Write the backward function: return the gradient with respect to `y`, in the shape of `y`, and the
-# gradient with respect to `a`, a scalar. `upstream` has the shape of `x`, which is that of `y`.
+# gradient with respect to `a`, a scalar. `upstream` and `x` have the shape of `y`.
 
 
 # %%
@@ -429,7 +430,7 @@ except TypeError as error:
     print(message)
 
 # %% [markdown]
-# The box hides the layer from the backward pass, and the layer's variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
+# The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
 # cannot, whether a tape is open or not. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the arguments, and a list with one
 # gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass.
 
@@ -501,6 +502,9 @@ check_unlimited = tf.custom_gradient(lambda h: (layer(h), lambda upstream: upstr
 for check_tape in (contextlib.nullcontext(), tf.GradientTape(), tf.GradientTape(watch_accessed_variables=False)):
     with check_tape, np.testing.assert_raises_regex(TypeError, "keyword argument 'variables'"):
         check_unlimited(h)
+check_fixed = tf.Variable(2.0, trainable=False)
+check_times = tf.custom_gradient(lambda v: (check_fixed * v, lambda upstream: upstream * check_fixed))
+assert slope(check_times, 3.0) == 2.0  # it need not answer for a variable that is not trainable
 plain = gradients_of(layer)
 np.testing.assert_allclose(tf.norm(plain[0]), 3 * np.sqrt(8), rtol=1e-6)
 for f in (limited_layer, tf.function(limited_layer)):
@@ -722,7 +726,7 @@ for name in models:
     print(f"{name:<9} slope at 2: {slope(loaded.f, 2.0).numpy():.4f}")
 
 # %% [markdown]
-# All load, and all gradients are right. That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. What counts is a process
+# All load, and all gradients are right. That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. The test is a process
 # that never ran your Python code.
 #
 # **Predict.** In the fresh process, how many of the two derivatives, first and second, does each model still give?
@@ -843,7 +847,7 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 # ## 8. Check it independently
 #
 # A custom gradient is a claim that nobody checks: TensorFlow believes whatever you return. So check it. Central differences in float64, of functions written
-# in NumPy, know nothing of tapes. NumPy's `logaddexp` is a stable $\log(1 + e^x)$; Kepler's equation is iterated until it has converged.
+# in NumPy, know nothing of tapes.
 #
 # The last line disagrees, as it should: the straight-through gradient is not a derivative.
 
@@ -883,14 +887,13 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1).
 # - A backward function may pass the gradient straight through a rounding or a clip (section 2).
 # - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 3).
-# - A backward function takes `variables=` where the function uses any, also with no tape open, and consists of TensorFlow operations (section 4).
+# - A backward function takes `variables=` where the function uses trainable ones, also with no tape open, and consists of TensorFlow operations (section 4).
 # - For the second derivative, give the first a custom gradient and pass what it depends on as an argument. Custom gradients are saved with a model, one level deep; a fresh process tells whether they were (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
-# | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
-# | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
+# | the decorated function uses a trainable variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 6) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
 # | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |

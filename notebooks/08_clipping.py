@@ -173,7 +173,7 @@ print(
 # Rate times gradient is a step that compares in length with $W$ itself. After it, eight rows multiply by 23 in place of 10, after the next by 34. The gradients follow, and a few steps on
 # float32 has no number left.
 #
-# `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is above 5, it scales every part by the same factor, so that the norm becomes 5. A shorter gradient passes as it is.
+# `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is above 5, it scales every part by the same factor, so that the norm becomes 5. A shorter gradient stays what it is, but for rounding.
 #
 # **Predict.** With this limit the same start takes all 200 steps. In how many of them is the gradient cut?
 
@@ -297,7 +297,7 @@ assert np.median(test["limit 5"]) < np.median(test["no clipping"]) - 0.01
 assert (test["limit 5"] < test["no clipping"]).sum() >= 5
 
 # %% [markdown]
-# The limit buys the **larger rate**: it cuts a few dangerous steps, and all the others are taken at a rate that would have killed most runs. The loss ends lower. It also buys room: the best rate without clipping has its neighbour in the table where runs die.
+# The limit buys the **larger rate**: it cuts a few dangerous steps, and all the others are taken at a rate that would have killed most runs. The loss ends lower.
 #
 # A limit is a hyperparameter, too. Here is one that is far too low, and one that is far too high:
 
@@ -387,7 +387,7 @@ assert degrees([lone], [tf.clip_by_norm(lone, 3.5)]) < 0.05
 # %% [markdown]
 # By tensor, the first gradient stays; only the second is cut. The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so everything is halved.
 #
-# The whole gradient is one long vector, and its direction is the direction of the step. Scale its parts differently and it turns, here by 14.9°. Clipping by value turns even a single gradient, since its entries are cut apart. The global norm keeps the direction, and its limit has one meaning whatever the number of tensors.
+# The whole gradient is one long vector, and its direction is the direction of the step. Scale its parts differently and it turns, here by 14.9°. Clipping by value can turn even a single gradient, since its entries are cut apart. The global norm keeps the direction, and its limit has one meaning whatever the number of tensors.
 #
 # Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. Pull the limit down to 0.5: does the angle go on growing?
 
@@ -404,7 +404,7 @@ np.testing.assert_allclose(check_angles, np.degrees(np.arccos(check_cosines)))
 # %% [markdown]
 # The angle stops growing once both gradients are cut: from there on they shrink together.
 #
-# The global norm keeps the direction of *one step*. Does it keep that of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
+# The global norm keeps the direction of *one step*. Does it keep the direction of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
 #
 # **Predict.** From $w = 0$, one step on each batch at rate 0.1 ends at $-0.1$ without clipping. Where does it end with the limit 1?
 
@@ -448,7 +448,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
 # %% [markdown]
 # SGD takes a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels. The direction of the gradient counts, and its length does not.
 #
-# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages for dozens of steps; cut, it does not.
+# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and the next thousand steps are less than half as long as before. Cut, it does not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -468,6 +468,15 @@ for check_limit in (np.inf, 1.0):  # nine steps with the gradient 1, one with 10
     check_after[check_limit] = check_before - check_w.numpy()
 np.testing.assert_allclose(check_after[1.0], 0.9, rtol=1e-2)
 assert abs(check_after[np.inf] - 0.9) > 0.3
+check_mean = check_square = 0.0
+check_sizes = []  # of Adam's steps over the rate, for the same gradients, and a thousand more
+for check_step in range(1, 1012):
+    check_g = 100.0 if check_step == 10 else 1.0
+    check_mean, check_square = 0.9 * check_mean + 0.1 * check_g, 0.999 * check_square + 0.001 * check_g**2
+    check_sizes.append(check_mean / (1 - 0.9**check_step) / np.sqrt(check_square / (1 - 0.999**check_step)))
+np.testing.assert_allclose(check_after[np.inf], 0.1 * sum(check_sizes[11:20]), rtol=1e-4)
+assert np.allclose(check_sizes[:9], 1.0)
+assert max(check_sizes[10:1010]) < 0.5
 
 # %% [markdown]
 # ## 4. Not finite
@@ -853,7 +862,6 @@ for check_clip, check_size in sets.values():
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | clipping without a control | "clipping saved the run" | try smaller rates first |
 # | a limit far below the usual norm, with Adam | the same steps as without | a smaller rate, if shorter steps are meant |
 # | the limit is too low | every step is cut, and learning is slow | plot the norm before clipping |
 # | Keras' `clipnorm` for the global norm | the step turns | `global_clipnorm` |

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 25 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 25 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -190,7 +190,7 @@ plt.show()
 # ### Exercise: Two players, two losses (6 min)
 #
 # `game(x, y)` returns two scalar losses that share most of their computation. The player who moves `x`, a vector, wants to lower the first; the player who moves `y`, a
-# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and that of the second with respect to `y`. Call `game` once.
+# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and the gradient of the second with respect to `y`. Call `game` once.
 
 
 # %%
@@ -324,7 +324,7 @@ ax.set_yticks(range(len(tapes)), labels=list(tapes))
 plt.show()
 
 # %% [markdown]
-# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`. Where two tapes know the same gradient, they agree.
+# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`.
 #
 # Every tape can tell which variables it has watched:
 
@@ -460,7 +460,7 @@ plt.show()
 # %% [markdown]
 # The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`.
 #
-# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. What matters is how much of the computation comes **after** them.
+# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. It matters how much of the computation comes **after** them.
 #
 # The other half of the cost is the backward pass. To count it, put a probe behind each layer: an identity whose backward
 # function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
@@ -573,7 +573,7 @@ exercises.record_head.check(record_head)
 # %% [markdown]
 # ### Exercise: What two tapes cost (4 min)
 #
-# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B that of layer 12. Both record one run, with automatic watching
+# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B the weight of layer 12. Both record one run, with automatic watching
 # off. Through how many layers does A go back when it is asked for the gradient of layer 8's weight? And how many activations are alive before that, with both tapes, and
 # with B alone? (Python itself holds on to none of them.)
 
@@ -589,7 +589,7 @@ exercises.bill.check(answer)
 # %% [markdown]
 # ## 5. Two stretches, one chain
 #
-# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. What `tape_2` returns for `h` is the **upstream
+# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. `tape_2` returns for `h` the **upstream
 # gradient** that `tape_1` needs, and `output_gradients` is where it goes in.
 
 # %%
@@ -621,7 +621,7 @@ np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
 #
 # `h = first(x)` and `y = second(h)`, with `x` of shape (batch, inputs), `h` of shape (batch, units) and `y` a scalar. Between the two stretches stands a function
 # `change`: it takes the gradient of `y` with respect to `h` and returns another tensor of that shape, which is to be used in its place. Return the gradient with respect to `x` that
-# follows. Two tapes, one for each stretch, do it without `tf.custom_gradient`.
+# follows. Use two tapes, one for each stretch, and no `tf.custom_gradient`.
 
 
 # %%
@@ -679,7 +679,7 @@ for found in gradients.values():
 # - Tapes that are open together record independently. Each knows the paths that begin at its own sources; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
-# - A tape keeps what the operations after its sources need for their derivatives; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass goes from the target through all that was recorded on the way there, whichever gradient you ask for (section 4).
+# - A tape keeps what the operations after its sources need; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass visits all that was recorded on the way to the target (section 4).
 # - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
 #
 # | Trap | What you see | What to do |

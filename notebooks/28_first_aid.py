@@ -100,7 +100,7 @@ assert loss == 2.0
 #
 # ## How a case goes
 #
-# Each case is made after questions that people asked, to which the links lead; the program is ours. Your cell holds the program once more. Name the **cause**, one of three, and **repair** the function: value and gradient have to be right on inputs that you have not seen.
+# The links lead to what people asked; the program is ours. Your cell holds the program once more. Name the **cause**, one of three, and **repair** the function: value and gradient have to be right on inputs that you have not seen.
 # **Not every program is broken.** Where nothing is wrong, say so, and leave the function as it is.
 #
 # Fifteen cases are too many for one sitting. Take four: cases 1 to 4, 5 to 8, 9 and 10, and the last five another day.
@@ -151,7 +151,7 @@ def repaired(w, x, y):
 exercises.own_loss.check(cause, repaired)
 
 # %% [markdown]
-# Compare with what you found. An `ExplainTape`, from this package, keeps a log where the tape listens, and `explain` reads it:
+# An `ExplainTape`, from this package, keeps a log where the tape listens, and `explain` reads it:
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:
@@ -385,7 +385,7 @@ except RuntimeError as error:
 # %% [markdown]
 # ### Exercise: Case 7, the second question (4 min)
 #
-# Return the gradient of `fit` with respect to `b`, and that of `size` with respect to `a`.
+# Return the gradient of `fit` with respect to `b`, and the gradient of `size` with respect to `a`.
 
 # %%
 cause = ...  # "how the tape is made", "the two losses" or "the watching"
@@ -660,7 +660,7 @@ for name, variable in pair.items():
     print(f"{name:6}{before[name]:.2f} -> {float(variable[0]):.2f}")
 
 # %% [markdown]
-# With a gradient of 0, an optimiser that has momentum goes on along its way. With `None` Keras leaves the variable out of the step. RMSprop has no momentum, and stands still.
+# With a gradient of 0, an optimiser that has momentum goes on along its way. With `None` Keras leaves the variable out of the step. RMSprop has no momentum unless you give it one, and stands still.
 #
 # **Case 13.** Why not train for the share of right answers itself? (After [keras #9712](https://github.com/keras-team/keras/issues/9712) and [#17682](https://github.com/keras-team/keras/issues/17682).)
 
@@ -751,7 +751,7 @@ plt.show()
 # %% [markdown]
 # The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
 #
-# *One* of the two kernels may start at 0. If both do, with tanh, both gradients are 0 and stay 0: the hidden units are 0, so the output kernel has no gradient either. With a sigmoid the hidden units are ½, and the output kernel moves at once. In HGQ2 #13 weights that started at 0 *were* the trouble, and the maintainer has changed the defaults.
+# With tanh, *one* of the two kernels may start at 0. If both do, both gradients are 0 and stay 0: the hidden units are 0, so the output kernel has no gradient either. With a sigmoid the hidden units are ½, and the output kernel moves at once. With ReLU the first may not: at 0 its slope is 0. In HGQ2 #13 weights that started at 0 *were* the trouble, and the maintainer has changed the defaults.
 #
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
 
@@ -843,6 +843,12 @@ with tf.GradientTape() as check_tape:
         (tf.matmul(tf.sigmoid(tf.matmul(x, tf.zeros_like(hidden))), check_output) - y[:, None]) ** 2
     )
 assert check_tape.gradient(check_loss, check_output).numpy().all()
+for check_activation, check_moves in ((tf.tanh, True), (tf.nn.relu, False)):  # the first kernel starts at 0
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_first := tf.zeros_like(hidden))
+        check_output = tf.matmul(check_activation(tf.matmul(x, check_first)), [[0.5], [-1.0]])
+        check_loss = tf.reduce_mean((check_output - y[:, None]) ** 2)
+    assert check_tape.gradient(check_loss, check_first).numpy().any() == check_moves
 assert own_losses[2] > 1e6 * own_losses[0]
 assert fit_losses[0] > fit_losses[1] > fit_losses[2]
 for check_name in ("kept_layer", "right_answers", "worse_than_fit"):
@@ -856,7 +862,7 @@ for check_one in (exercises.second_head, exercises.first_layer):
 #
 # A repair is right when it agrees with central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model, cases 2, 11 and 15, are held against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
-# Each comparison is made twice, with the repair and with the program as it was shown: a wrong program must fail it. In cases 12 and 14 the program as shown *is* right; there the second number belongs to a needless repair.
+# Each comparison is made twice, with the repair and with the program as shown, which must fail it. In cases 12 and 14 that program *is* right; there the second number belongs to a needless repair.
 
 # %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)

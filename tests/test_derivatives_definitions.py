@@ -241,6 +241,22 @@ def test_a_path_through_an_assigned_variable_is_refused(derivative):
     np.testing.assert_array_equal(v, X)
 
 
+def test_an_example_in_a_branch_that_the_drawn_one_is_not_in():
+    """One example compared with the plain tape shows nothing of another's branch."""
+    x, w = np.random.default_rng(3).normal(size=(100, 4)), tf.Variable(np.linspace(0.5, 2, 4))
+
+    def loss(x):
+        return tf.reduce_sum(tf.where(x[:, :1] > 1.5, tf.roll(w * x, 1, axis=-1), w * x) * [1.0, 2.0, 3.0, 4.0])
+
+    moved = np.where(x[:, :1] > 1.5, x * [2, 3, 4, 1], x * [1, 2, 3, 4])
+    assert 0 < np.sum(x[:, 0] > 1.5) < 20
+    with pytest.warns(FallbackWarning, match="Roll"):
+        np.testing.assert_allclose(per_example_gradients(loss, wrt=w)(tf.constant(x)), moved)
+    with pytest.warns(FallbackWarning, match="Roll"):
+        norms = per_example_norms(loss, wrt=w)(tf.constant(x))
+    np.testing.assert_allclose(norms, np.linalg.norm(moved, axis=1))
+
+
 # In the caller's graph -----------------------------------------------------------------------------------------------
 
 

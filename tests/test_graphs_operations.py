@@ -209,6 +209,15 @@ def test_questions_that_no_row_answers():
         with_fact("green")
 
 
+MAPPED = {"Roll": lambda x: tf.roll(x, 1, -1), "PadV2": lambda x: tf.pad(x, [[1, 1]], constant_values=3.0)}
+
+
+@kinds(with_fact("mapped wrongly"))
+def test_a_map_over_it_is_no_loop(kind):
+    """The row goes when TensorFlow computes it."""
+    assert not np.allclose(tf.vectorized_map(MAPPED[kind], X), tf.map_fn(MAPPED[kind], tf.constant(X)))
+
+
 @kinds(with_fact("multiplies"))
 def test_what_multiplies_is_linear_in_each_of_its_inputs(kind):
     for where in values(kind):

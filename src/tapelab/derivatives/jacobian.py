@@ -19,6 +19,7 @@ from tapelab.derivatives.first_order import gradient, linearized
 from tapelab.derivatives.traced import EAGER, LOOP, VECTORIZED, Call, Recording, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs
+from tapelab.graphs.operations import with_fact
 from tapelab.process.tensorflow import GPUS, Tensors, tf
 
 import numpy as np
@@ -336,7 +337,8 @@ def record_alone(call: Call, sources: Sequence[Any], data: Tensors, *, persisten
     """Evaluate the function on a batch of one, as `Call.record` does.
 
     Raises:
-        CannotVectorizeError: if it draws random numbers or changes variables: it then does so one by one.
+        CannotVectorizeError: if it draws random numbers or changes variables: it then does so one by one. Also where
+            an operation is known to be vectorised wrongly: one example shows nothing of another's branch.
         ValueError: if it raises on a batch of one; says what it may lack.
     """
     recording = call.record(persistent=persistent, sources=sources, data=data, single=True)
@@ -345,6 +347,8 @@ def record_alone(call: Call, sources: Sequence[Any], data: Tensors, *, persisten
             "the function draws random numbers, changes variables or calls Python: it is evaluated for one example "
             "after the other"
         )
+    if call.how == VECTORIZED and (wrongly := call.traced.types & with_fact("mapped wrongly")):
+        raise CannotVectorizeError(f"tf.vectorized_map computes {', '.join(sorted(wrongly))} otherwise than a loop")
     return recording
 
 

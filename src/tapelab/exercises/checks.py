@@ -130,8 +130,8 @@ def _call(answer: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def without_a_tape(answer: Callable[..., Any], *arguments: Any) -> Any:
-    """Observe what a function returns, and raise `Unmet` if it opens a tape or an accumulator to find it."""
-    makers = {kind.__init__.__code__ for kind in (tf.GradientTape, tf.autodiff.ForwardAccumulator)}
+    """Observe what a function returns, and raise `Unmet` if it has TensorFlow differentiate to find it."""
+    makers = {k.__init__.__code__ for k in (tf.GradientTape, tf.autodiff.ForwardAccumulator)} | {tf.gradients.__code__}
     opened = []
 
     def watch(frame: types.FrameType, event: str, _: object) -> None:

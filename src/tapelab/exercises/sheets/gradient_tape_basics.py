@@ -359,6 +359,12 @@ def _(x, w, upstream):
     return tape.gradient(y, [x, w, b], output_gradients=upstream)
 
 
+@dense_backward.wrong("tape")
+def _(x, w, upstream):
+    compiled = tf.function(lambda x, w, b: tf.gradients(x @ w + b, [x, w, b], grad_ys=upstream))
+    return tuple(compiled(x, w, tf.zeros(w.shape[1], w.dtype)))
+
+
 @dense_backward.wrong("transpose")
 def _(x, w, upstream):
     return upstream @ tf.transpose(w), tf.transpose(upstream) @ x, tf.reduce_sum(upstream, axis=0)
@@ -391,6 +397,10 @@ def _hill(w):
     return -tf.reduce_sum(w**2)
 
 
+def _barrier(w):
+    return tf.reduce_sum(w - tf.math.log(w))
+
+
 def _flat_bottom(w):
     return tf.reduce_sum((w - 1.0) ** 2) + 1.0
 
@@ -402,6 +412,9 @@ def _slopes(random, dtype):
         (_bowl, tf.constant([1.0, -2.0], dtype), 2.0),  # a step of 1 leads to the other side, as high as before
         (_steep_valley, tf.constant([1.0, 1.0], dtype), 1.0),
         (_waves, tf.constant([[0.3, 1.0, -0.5], [2.0, -0.2, 0.7]], dtype), 20.0),
+        (_barrier, tf.constant([3.0, 2.0], dtype), 10.0),  # where a step is too long the loss is NaN
+        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0**40),  # 41 halvings
+        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0**60),  # 61: more than are asked for
         (_hill, tf.constant([0.0, 0.0], dtype), 1.0),  # a maximum: the gradient is 0, and no step is a step
         (_flat_bottom, tf.constant([1.0 + 2.0**-18, 1.0 + 2.0**-30][dtype == tf.float64] * np.ones(2), dtype), 0.4),
     ]
@@ -509,6 +522,25 @@ def _(loss, w, size):
 def _(loss, w, size):
     """A step is taken after which the loss is as high as before. *Lower* is asked for."""
     g, used = _first_lower(loss, w, size, lower=lambda after, before: after <= before)
+    w.assign_sub(used * g)
+    return used
+
+
+@careful_step.mistake("nan_is_lower")
+def _(loss, w, size):
+    """Too long a step can leave the region where the loss has a value. There it is NaN, and NaN is not lower. Ask
+    whether the loss *is* lower, and not whether it fails to be higher."""
+    g, used = _first_lower(loss, w, size, lower=lambda after, before: not after >= before)
+    w.assign_sub(used * g)
+    return used
+
+
+@careful_step.mistake("too_few_tries")
+def _(loss, w, size):
+    """Right where a few tries are enough. One of the trials begins with a size that takes 41 halvings. How many tries
+    does your loop make?"""
+    g, used = _first_lower(loss, w, size)
+    used = used if used > size / 2**30 else 0.0
     w.assign_sub(used * g)
     return used
 

@@ -1,5 +1,6 @@
 """Exercises and predictions of the notebook "Multiple tapes"."""
 
+import traceback
 import weakref
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
@@ -427,7 +428,14 @@ def _observe_middle(answer, x, weight):
     def second(h):
         return tf.reduce_sum(h**3 + 2.0 * h)
 
-    return answer(first, second, _change, x)
+    inside = []  # whether each call of change came from within a tape's backward pass
+
+    def change(gradient):
+        frames = traceback.walk_stack(None)
+        inside.append(any(frame.f_code is tf.GradientTape.gradient.__code__ for frame, _ in frames))
+        return _change(gradient)
+
+    return {"the gradient": answer(first, second, change, x), "change runs inside a backward pass": any(inside)}
 
 
 def _change(gradient):
@@ -439,17 +447,15 @@ def _change(gradient):
     return tf.clip_by_norm(gradient, 1.0, axes=[1])
 
 
-def _by_a_custom_gradient(first, second, change, x):
-    """The same by one tape and an identity whose backward function changes the gradient."""
-
-    @tf.custom_gradient
-    def changed(h):
-        return tf.identity(h), change
-
+def _by_a_jacobian(first, second, change, x):
+    """The same with each example's whole Jacobian of the first stretch."""
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = second(changed(first(x)))
-    return tape.gradient(y, x)
+        h = first(x)
+    with tf.GradientTape() as second_tape:
+        second_tape.watch(h)
+        y = second(h)
+    return tf.einsum("bu,bui->bi", change(second_tape.gradient(y, h)), tape.batch_jacobian(h, x))
 
 
 def _middles(random, dtype):
@@ -484,9 +490,7 @@ half_way = Exercise(
         "`tape.gradient` has the argument `output_gradients`: the upstream gradient at the target. Ask `tape_2` "
         "first, change what it returns, and hand that to `tape_1`.",
     ),
-    checker=Function(
-        reference=_by_a_custom_gradient, inputs=_middles, observe=_observe_middle, axes=("example", "input")
-    ),
+    checker=Function(reference=_by_a_jacobian, inputs=_middles, observe=_observe_middle, axes=("example", "input")),
 )
 
 
@@ -541,6 +545,16 @@ def _(first, second, change, x):
     """Here `change` is applied to `h` itself. It is for the gradient at `h`; the value goes on as it is."""
     tape_1, h, y, at_h = _recorded(first, lambda h: second(change(h)), x)
     return tape_1.gradient(h, x, output_gradients=at_h)
+
+
+@half_way.mistake("inside_the_backward_pass")
+def _(first, second, change, x):
+    """The gradient is right, by a custom gradient: `change` runs inside the backward pass of one tape. Take the
+    gradient from the second tape, change it, and hand it to the first."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = second(tf.custom_gradient(lambda h: (tf.identity(h), change))(first(x)))
+    return tape.gradient(y, x)
 
 
 @half_way.wrong("none")

@@ -1,5 +1,7 @@
 """Exercises and predictions of the notebook "Recording control"."""
 
+import weakref
+
 from tapelab.exercises import Exercise, Function, Prediction
 from tapelab.explain import ExplainTape
 from tapelab.explain.ground import log
@@ -182,13 +184,31 @@ def _(tape, x):
 metric_off.wrong("not_a_function")(3.0)
 
 
-def _truncated(w, h, steps, keep):
+def _observe_truncated(answer, w, h, steps, keep):
+    states, early = [], 0
+
+    def step(w, h):
+        nonlocal early
+        early = sum(state() is not None for state in states[: max(steps - keep - 1, 0)])
+        made = tf.tanh(w * h)
+        states.append(weakref.ref(made))
+        return made
+
+    found = answer(step, w, h, steps, keep)
+    return {
+        "the gradient": found,
+        "calls of step": len(states),
+        "early states still in memory at the last step": early,
+    }
+
+
+def _truncated(step, w, h, steps, keep):
     for _ in range(steps - keep):
-        h = tf.tanh(w * h)
+        h = step(w, h)
     with tf.GradientTape() as tape:
         tape.watch(w)
         for _ in range(keep):
-            h = tf.tanh(w * h)
+            h = step(w, h)
     return tape.gradient(h, w)
 
 
@@ -212,101 +232,115 @@ truncated = Exercise(
         "steps are to be left?",
         "The steps that count are `steps - keep`, …, `steps - 1`. `w` is a tensor: what does section 3 say about "
         "watched tensors and `reset`?",
-        "`if step == steps - keep:` reset the tape and watch `w` again. After the `with` block: `tape.gradient(h, w)`.",
+        "`if number == steps - keep:` reset the tape and watch `w` again. After the `with` block: "
+        "`tape.gradient(h, w)`.",
     ),
-    checker=Function(reference=_truncated, inputs=_loops),
+    checker=Function(reference=_truncated, inputs=_loops, observe=_observe_truncated),
 )
 
 
 @truncated.starter("truncated_gradient")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            h = tf.tanh(w * h)  # something is missing before this line
+        for number in range(steps):
+            h = step(w, h)  # something is missing before this line
     return ...  # the gradient of h with respect to w, through the last `keep` steps
 
 
 @truncated.right
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     """After the reset, the `h` that comes from the earlier steps is a constant, and `w`, a tensor, must be watched
     again. This is how backpropagation through time is truncated: the value runs through all steps, the gradient and the
     memory only through the last."""
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            if step == steps - keep:
+        for number in range(steps):
+            if number == steps - keep:
                 tape.reset()
                 tape.watch(w)
-            h = tf.tanh(w * h)
+            h = step(w, h)
+    return tape.gradient(h, w)
+
+
+@truncated.mistake("early_states_kept")
+def _(step, w, h, steps, keep):
+    """The gradient is right, and the tape still holds the early states: `tf.stop_gradient` cuts the path, and leaves
+    the record as it is. Which method empties it?"""
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        for number in range(steps):
+            if number == steps - keep:
+                h = tf.stop_gradient(h)
+            h = step(w, h)
     return tape.gradient(h, w)
 
 
 @truncated.mistake("all_steps")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     """This is the gradient through all the steps. Nothing was forgotten: where is the reset?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            h = tf.tanh(w * h)
+        for number in range(steps):
+            h = step(w, h)
     return tape.gradient(h, w)
 
 
 @truncated.mistake("one_step_short")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     """This is the gradient through one step fewer than asked. Count which step the reset comes before."""
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            h = tf.tanh(w * h)
-            if step == steps - keep:
+        for number in range(steps):
+            h = step(w, h)
+            if number == steps - keep:
                 tape.reset()
                 tape.watch(w)
     return tape.gradient(h, w)
 
 
 @truncated.mistake("one_step_more")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     """This is the gradient through one step more than asked. Count which step the reset comes before."""
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            if step == max(steps - keep - 1, 0):
+        for number in range(steps):
+            if number == max(steps - keep - 1, 0):
                 tape.reset()
                 tape.watch(w)
-            h = tf.tanh(w * h)
+            h = step(w, h)
     return tape.gradient(h, w)
 
 
 @truncated.mistake("first_steps_left_out")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     """Here the first `keep` steps are forgotten. How many are to be forgotten, if the last `keep` are to be left?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            if step == min(keep, steps - 1):
+        for number in range(steps):
+            if number == min(keep, steps - 1):
                 tape.reset()
                 tape.watch(w)
-            h = tf.tanh(w * h)
+            h = step(w, h)
     return tape.gradient(h, w)
 
 
 @truncated.wrong("none")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     with tf.GradientTape() as tape:
         tape.watch(w)
-        for step in range(steps):
-            if step == steps - keep:
+        for number in range(steps):
+            if number == steps - keep:
                 tape.reset()
-            h = tf.tanh(w * h)
+            h = step(w, h)
     return tape.gradient(h, w)
 
 
 @truncated.wrong("none")
-def _(w, h, steps, keep):
+def _(step, w, h, steps, keep):
     with tf.GradientTape() as tape:
-        for step in range(steps):
-            if step == steps - keep:
+        for number in range(steps):
+            if number == steps - keep:
                 tape.watch(h)
-            h = tf.tanh(w * h)
+            h = step(w, h)
     return tape.gradient(h, w)

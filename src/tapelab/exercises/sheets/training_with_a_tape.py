@@ -247,6 +247,7 @@ def _run_loop(answer, batches, validation, epochs):
         "`training` in the steps": sorted({flag for size, flag in asked if size != kept_apart}),
         "`training` on the validation data": sorted({flag for size, flag in asked if size == kept_apart}),
         "the weights after the last epoch": [tf.constant(variable.numpy()) for variable in model.trainable_variables],
+        "the model was compiled, so that Keras' loop runs": model.compiled,
         "the list of validation losses": history if history is None else [float(loss) for loss in history],
     }
 
@@ -306,6 +307,19 @@ def _(model, optimizer, loss_fn, batches, validation, epochs):
             optimizer.apply(gradients, model.trainable_variables)
         x, y = validation
         history.append(float(loss_fn(y, model(x, training=False))))
+    return history
+
+
+@whole_loop.mistake("keras_loop")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The numbers are right, and the loop is Keras' own: `compile` hands the steps over to it. Write the step yourself,
+    with a tape."""
+    model.compile(optimizer=optimizer, loss=loss_fn)
+    history = []
+    for _ in range(epochs):
+        for x, y in batches:
+            model.train_on_batch(x, y)
+        history.append(loss_fn(validation[1], model(validation[0], training=False)))
     return history
 
 
