@@ -327,6 +327,7 @@ def integrated_gradients(x, y, baseline, steps):
     return (x - baseline) * total / steps
 
 
+@tf.function
 def scores(x):
     return tf.gather(model(x), y, batch_dims=1)
 
@@ -334,7 +335,7 @@ def scores(x):
 black = tf.zeros_like(x)
 difference = scores(x) - scores(black)
 gaps = {}
-for steps in (5, 20, 100):
+for steps in (5, 20, 50):
     attributions = integrated_gradients(x, y, black, steps)
     gap = tf.abs(tf.reduce_sum(attributions, axis=[1, 2, 3]) - difference)
     gaps[steps] = float(np.median(gap / tf.abs(difference)))
@@ -344,8 +345,8 @@ print(f"share in the right quarter: {grades['integrated gradients']:.2f}, of the
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert gaps[100] < gaps[20] < gaps[5]
-assert gaps[100] < 0.005
+assert gaps[50] < gaps[20] < gaps[5]
+assert gaps[50] < 0.01
 assert abs(grades["integrated gradients"] - grades["gradient"]) < 0.12
 weights = tf.constant(rng.normal(size=256), tf.float32)  # a linear score: attributions are w (x - b), by hand
 flat = tf.reshape(x, [-1, 256])
@@ -355,7 +356,7 @@ with tf.GradientTape() as tape:
 np.testing.assert_allclose(flat * tape.gradient(linear, flat), flat * weights, rtol=1e-6)
 
 # %% [markdown]
-# They point no better than the gradient did. They *add up*: that is what you pay a hundred passes for.
+# They point no better than the gradient did. They *add up*: that is what you pay fifty passes for.
 #
 # **Predict.** Take a *white* baseline in place of the black one. Most of a scene is black or nearly so. How much of the attributions' total size falls on pixels that are exactly black?
 
@@ -364,7 +365,7 @@ exercises.black_pixels.guess(...)  # "none", "about a third" or "about two third
 
 # %% tags=["nbval-ignore-output"]
 white = tf.ones_like(x)
-of_white = integrated_gradients(x, y, white, 100)
+of_white = integrated_gradients(x, y, white, 50)
 on_black = {}
 for name, each in (("black", attributions), ("white", of_white)):
     size = tf.abs(each)
@@ -397,7 +398,7 @@ assert on_black["black"] == 0.0
 assert on_black["white"] > 0.4
 assert share(of_white) < grades["integrated gradients"] - 0.08
 complete = tf.reduce_sum(of_white, axis=[1, 2, 3]) - (scores(x) - scores(white))
-assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.01  # complete as well
+assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.03  # complete as well
 
 # %% [markdown]
 # Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$ and gets nothing, *whatever the network does with it*. With a black baseline the background cannot matter, by construction. The baseline is not a detail of the method. It is half of the question: *compared with what?*
@@ -452,12 +453,12 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
 
 # %% tags=["nbval-ignore-output"]
 grey = tf.fill(x.shape, tf.reduce_mean(x))
-falls = np.zeros(x.shape, np.float32)
+uncovered, falls = scores(x), np.zeros(x.shape, np.float32)
 for top in range(0, 16, 2):
     for left in range(0, 16, 2):
         patch = np.zeros((16, 16, 1), bool)
         patch[max(0, top - 1) : top + 3, max(0, left - 1) : left + 3] = True
-        fall = scores(x) - scores(tf.where(patch, grey, x))
+        fall = uncovered - scores(tf.where(patch, grey, x))
         falls[:, top : top + 2, left : left + 2] = np.maximum(fall, 0)[:, None, None, None]
 grades["covered patch by patch"] = share(falls)
 for name, grade in grades.items():

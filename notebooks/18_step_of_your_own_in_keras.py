@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_step_of_your_own_in_keras.ipynb)
 #
-# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 19 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 19 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -363,8 +363,8 @@ print(f"bfloat16, Careful: accuracy {half['bfloat16, not scaled']:.2f}, the opti
 keras.config.set_dtype_policy("float32")
 keras.utils.set_random_seed(seed)
 sure = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
-sure.compile(keras.optimizers.Adam(1e-2), cross_entropy)
-sure.fit(x_all, y_all, batch_size=256, epochs=400, verbose=0)
+sure.compile(keras.optimizers.Adam(1e-2), cross_entropy, steps_per_execution=50)
+sure.fit(np.tile(x_all, (50, 1)), np.tile(y_all, 50), batch_size=256, epochs=8, verbose=0)  # each image 400 times
 weights = [tf.constant(w) for w in sure.get_weights()]
 
 
@@ -535,9 +535,16 @@ plain_v = tf.Variable(0.0)
 with tf.GradientTape() as tape:
     loss = tf.reduce_mean(plain_v * tf.range(1.0, 9.0))
 assert tape.gradient(loss, plain_v) == 4.5
+with strategy.scope():  # Keras' own step: four examples without a slope, then 1 and 2 on one replica, 3 on the other
+    inputs = keras.Input((1,))
+    uneven = keras.Model(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs))
+    uneven.compile(keras.optimizers.SGD(0.5), "mse")
+inputs, targets = np.array([[1.0, 1, 1, 1, 1, 2, 3]]).T, np.array([[0.0, 0, 0, 0, 1, 1, 1]]).T
+uneven.fit(inputs, targets, batch_size=4, shuffle=False, verbose=0)
+np.testing.assert_allclose(uneven.get_weights()[0], [[(1.5 + 3.0) / 2]], rtol=1e-6)  # the mean is 2
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. Keras' own `fit` and `compute_loss` do; a loss that you write in a step of your own does not, until you do.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' own `fit` and `compute_loss` divide each replica's mean by the number of replicas. That is the same where the parts are equal, and section 2's mean of means where they are not, as in a last batch of three: two on one replica, one on the other.
 
 # %% [markdown]
 # ## 6. Check it independently

@@ -22,13 +22,13 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb)
 #
-# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 25 to read, 3 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 25 to read, 4 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
 days = 200  # of each campaign in section 4: between 150 and 300
-shops = 200  # that learn side by side there
+shops = 200  # that learn side by side there: between 150 and 300
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -109,7 +109,7 @@ np.testing.assert_allclose(15.7 * share(15.7), np.max(grid * share(grid)), rtol=
 #
 # A program does not sum over all $x$. It draws some, and averages. The average of $\nabla f_\theta(x)$ is the first term. The second one is in *how* the $x$ are drawn, and there the path from $\theta$ breaks: in the opening at the comparison `luck < share(price)`, which has no slope.
 #
-# What such a break looks like depends on the operation. Below, a ticket is chosen at random from three; $x = \mu + {}$ noise is turned into a sign; and the same $x$ is averaged as it is. All three means depend on their parameter, with the slopes $-2.19$ (for the first of the three logits), $0.70$ and $1$.
+# Below, a ticket is chosen at random from three; $x = \mu + {}$ noise is turned into a sign; and the same $x$ is averaged as it is. All three means depend on their parameter, with the slopes $-2.19$ (for the first of the three logits), $0.70$ and $1$.
 #
 # **Predict.** What does the tape return for the logits, for $\mu$, and for $\mu$ again?
 
@@ -162,7 +162,7 @@ np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 #
 # $$f_\theta(x) + \operatorname{stop}\big(f_\theta(x)\big)\, \log p_\theta(x).$$
 #
-# Its value is no loss and means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. (One condition: *what* can be drawn must not depend on $\theta$, only how often. A number drawn uniformly between 0 and $\theta$ breaks it, and the estimate is then wrong without a word.)
+# Its value is no loss and means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. *What* can be drawn must not depend on $\theta$, only how often.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -182,7 +182,7 @@ one_term, both_terms, true_slope = (tape.gradient(mean, price) for mean in (mean
 print(f"at a price of 20: the tape {one_term:.3f}, the surrogate {both_terms:.3f}, exact {true_slope:.3f}")
 
 # %% [markdown]
-# At 20 the tape said "up", by the half of the visitors who buy. The mean falls there. The same 300 days once more, with the surrogate:
+# At 20 the tape said "up", and the mean falls there. The same 300 days once more, with the surrogate:
 
 # %% tags=["nbval-ignore-output"]
 price = tf.Variable(10.0)
@@ -224,7 +224,7 @@ exercises.surrogate.check(surrogate_of)
 # ## 3. A policy, and a baseline
 #
 # Section 2 needed `share`, the formula by which visitors decide. A real theatre does not have it. It does know the probabilities of its *own* decisions, if it lets chance make them. So draw a price for each visitor from seven, with the probabilities $\operatorname{softmax}(\theta)$. That is a **policy**, and its score function needs no knowledge of visitors: what they pay is a number from outside, like a
-# move's reward in a game, and no derivative of it is asked for.
+# move's reward in a game.
 #
 # How good is one such estimate? The cell makes 20 000 of them at $\theta = 0$, each from a single visitor with a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
 
@@ -261,7 +261,7 @@ print("mean of estimates:", np.round(tf.reduce_mean(estimates, axis=0), 2))
 print("one estimate:     ", np.round(estimates[np.argmax(paid > 0)], 2))
 
 # %% [markdown]
-# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid. (The one printed is of the first who bought.)
+# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid.
 #
 # How far the estimates scatter is one number, the **standard deviation**: the root of their mean squared distance from the exact gradient.
 #
@@ -314,9 +314,9 @@ np.testing.assert_allclose(tf.reduce_sum(exact), 0, atol=1e-5)
 #
 # $$\sum_x p\, \nabla \log p = \sum_x \nabla p = \nabla \sum_x p = \nabla 1 = 0.$$
 #
-# So a constant times it adds nothing to the mean, and noise to each estimate. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. It need not be the best constant (the last exercise finds that one); here it takes away some 30 % of the scatter.
+# So a constant times it adds nothing to the mean, and noise to each estimate. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. Here it takes away some 30 % of the scatter.
 #
-# The baseline must not depend on the draw that it is subtracted from. In a batch use the mean of the *other* rewards, **leave one out**: $b_i = \frac{1}{n-1}\sum_{j \ne i} f(x_j)$.
+# The baseline must not depend on the draw that it is subtracted from. In a batch use the mean of the *other* rewards, **leave one out** (Kool, van Hoof and Welling, 2019): $b_i = \frac{1}{n-1}\sum_{j \ne i} f(x_j)$.
 #
 # ### Exercise: The mean of all (6 min)
 #
@@ -381,7 +381,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# Seven prices and no features: for that there is a plainer answer, which counts. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned in the same way, on two hundred other theatres. **Thompson sampling** (1933) has nothing to tune. It knows one thing more, that a visitor pays the whole price or nothing. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw. Here it learns once a day, like the policy.
+# Seven prices and no features: for that there is a plainer answer, which counts. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on two hundred other theatres. **Thompson sampling** (1933) has nothing to tune. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -474,15 +474,11 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Nobody told these theatres a formula, and most of them find the best price, with the baseline and without. The baseline brings speed: it mostly allows a larger rate, and what they take on the way is more. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
+# Most of these theatres find the best price. The baseline brings speed: it mostly allows a larger rate. With drinks four or five of ten miss the best price. With leave-one-out the drinks would change nothing: they drop out of every difference.
 #
-# Most of the theatres that miss the best price draw one other price nearly always by then: nothing in this gradient explores on purpose.
+# **Counting wins, by a little, if it is well tuned or has nothing to tune.** UCB1 explores on purpose, which nothing in the policy's gradient does: with half of its best $c$ it brings less than the policy. Thompson sampling is close behind the tuned UCB1.
 #
-# **Counting wins, by a little, if it is well tuned or has nothing to tune.** UCB1 explores on purpose, by as much as $c$ says: with half of its best $c$ it brings less than the policy. Thompson sampling is close behind the tuned UCB1.
-#
-# A policy's gradient is for what cannot be counted: $\theta$ may as well be a network's weights, and the network may see who is asking.
-#
-# Section 7 has more seeds.
+# A policy's gradient is for what cannot be counted: $\theta$ may be a network's weights.
 #
 # ### Exercise: The best baseline (8 min)
 #
@@ -498,7 +494,7 @@ exercises.best_baseline.check(answer)
 # %% [markdown]
 # ## 5. Draw so that the tape sees it
 #
-# In section 1 the mean of $x = \mu + {}$ noise had the right gradient. The draw itself, the noise, does not depend on $\mu$. The first term is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling, 2014): $x = \mu + \sigma \varepsilon$.
+# In section 1 the mean of $x = \mu + {}$ noise had the right gradient. The draw itself, the noise, does not depend on $\mu$. The first term is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling; Rezende, Mohamed and Wierstra, both 2014): $x = \mu + \sigma \varepsilon$.
 # The price is a derivative of $f$.
 #
 # Both ways work for a price that scatters around a centre $\mu$, with $\sigma = 2$. The score function of that Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. Let the takings be a smooth hill with ripples:
@@ -507,7 +503,7 @@ exercises.best_baseline.check(answer)
 #
 # The mean is known: the hill gives $\mu - (\mu^2 + \sigma^2)/40$, and the cosine $e^{-(2\pi\sigma/P)^2/2} \cos(2\pi\mu/P)$. So each estimator's error can be measured.
 #
-# Its rules: every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass ([16](16_what_derivatives_cost.ipynb) measures such factors), so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. All come from a tape, as rows of one batch. Two rivals do without a tape. Central differences need no idea at all. A sum over a grid needs no chance: 60 equally spaced $\varepsilon$ from $-6$ to 6, weighted with their density.
+# Every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass ([16](16_what_derivatives_cost.ipynb) measures such factors), so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. Two rivals do without a tape. Central differences need no idea at all. A sum over a grid needs no chance: 60 equally spaced $\varepsilon$ from $-6$ to 6, weighted with their density.
 
 
 # %%
@@ -588,15 +584,39 @@ for period in periods:
     errors["differences"].append(min(np.sqrt(np.mean(found**2)) for found in tried))
 grid_errors = [abs(by_grid(period) - exact_slope(period)) for period in periods]
 
+dimensions = (1, 4, 16, 64, 256, 1024)
+
+
+def error_in(d, score, period=1.25):
+    """Error of an entry of the gradient, where f is the sum of rippled hills over d entries of x: 60 evaluations."""
+    centre = tf.fill([max(100, 4000 // d), 1, d], 17.0)
+    with tf.GradientTape() as tape:
+        tape.watch(centre)
+        x = centre + 2 * tf.random.normal([centre.shape[0], 60 if score else 20, d])
+        if score:
+            x = tf.stop_gradient(x)
+            log_p = -tf.reduce_sum(((x - centre) / 2) ** 2, axis=2) / 2
+        value = tf.reduce_sum(rippled(x, period), axis=2)
+        if score:
+            value = (value - (tf.reduce_sum(value, axis=1, keepdims=True) - value) / 59.0) * log_p
+        value = tf.reduce_mean(value, axis=1)
+    return float(tf.sqrt(tf.reduce_mean((tape.gradient(value, centre) - exact_slope(period)) ** 2)))
+
+
+by_dimension = {score: [error_in(d, score) for d in dimensions] for score in (True, False)}
+
 # %% tags=["nbval-ignore-output"]
 print("root mean square error; period", *(f"{period:7}" for period in periods))
 for name, found in errors.items():
     print(f"{name:30}", *(f"{error:7.3f}" for error in found))
 print(f"{'grid of 60':30}", *(f"{error:7.0e}" for error in grid_errors))
+print("period 1.25; dimensions       ", *(f"{d:7}" for d in dimensions))
+for score, found in by_dimension.items():
+    print(f"{'score, baseline' if score else 'reparameterised':30}", *(f"{error:7.3f}" for error in found))
 
-# %% alt="Line plot. Error of one estimate against the ripple's period, both axes logarithmic, the period falling to the right. The score function without baseline is a flat line far above the others on the left. With a baseline or with mirrored pairs it is lower by about a factor of ten, and flat from a period of 20 on. The reparameterised lines begin below these, the mirrored one lowest of all, and rise to the highest on the right. Central differences with the best step stay low everywhere." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Two line plots. Left, error of one estimate against the ripple's period, both axes logarithmic, the period falling to the right. The score function without baseline is a flat line far above the others on the left. With a baseline or with mirrored pairs it is lower by about a factor of ten, and flat from a period of 20 on. The reparameterised lines begin below these, the mirrored one lowest of all, and rise to the highest on the right. Central differences with the best step stay low everywhere. Right, the error against the number of dimensions at the shortest period: reparameterised it is a level line; with the score function and a baseline it rises from far below and crosses that line at 256 dimensions." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: who is best where
-_, ax = plt.subplots(figsize=(8.5, 4), layout="constrained")
+_, (ax, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
 looks = (
     (plots.GREY, "x-"),
     (plots.BLUE, "o-"),
@@ -611,11 +631,17 @@ ax.invert_xaxis()
 ax.set_xticks(periods, [f"{period:g}" for period in periods], minor=False)
 ax.minorticks_off()
 ax.set(
-    title="Equal cost: the shorter the ripples, the worse the derivative of f",
+    title="One dimension, equal cost",
     xlabel="period of the ripples",
     ylabel="root mean square error",
 )
-ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+ax.legend(fontsize="small")
+for (score, found), colour, marks in zip(by_dimension.items(), (plots.BLUE, plots.ORANGE), ("o-", "s-"), strict=True):
+    right.loglog(dimensions, found, marks, color=colour, label="score, baseline" if score else "reparameterised")
+right.set_xticks(dimensions, dimensions)
+right.minorticks_off()
+right.set(title="Period 1.25, equal cost", xlabel="dimensions")
+right.legend(fontsize="small")
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -633,15 +659,22 @@ assert through_paired[0] < 0.2 * through[0]
 assert np.all(through_paired[[2, 4]] > 1.2 * through[[2, 4]])  # where pairs hurt
 assert np.all(paired[[1, 2, 4]] > based[[1, 2, 4]])
 assert max(grid_errors) < 1e-8
+of_score, of_slope = (np.array(found) for found in by_dimension.values())
+np.testing.assert_allclose(of_score[1:] / of_score[1], np.sqrt(np.array(dimensions[1:]) / 4), rtol=0.15)
+np.testing.assert_allclose(of_slope, of_slope.mean(), rtol=0.1)
+assert of_slope[3] > 1.5 * of_score[3]
+assert of_score[-1] > 1.5 * of_slope[-1]
 
 # %% [markdown]
 # More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices them. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$:
 #
-# - where $f$ is smooth on the scale of the noise, reparameterise; mirrored pairs cancel the odd part of the noise, and for the longest ripple nearly everything; they may also hurt, as for $P = 10$ and $2.5$;
-# - where it is rough, use values. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values. This estimator is what that means;
-# - without a baseline or pairs, the score function is the worst of them except for the shortest ripple: it pays for a reward whose mean is about 10.
+# - where $f$ is smooth on the scale of the noise, reparameterise; mirrored pairs help with the longest ripple, and hurt for $P = 10$ and $2.5$;
+# - where it is rough and the dimensions are few, use values. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values. This estimator is what that means;
+# - without a baseline or pairs, the score function is the worst of them except for the shortest ripple.
 #
-# The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral. The race is for what comes next. In 31 dimensions there is no such grid, and 60 evaluations are not enough for a single difference in each.
+# The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral. With more numbers there is no such grid, and 60 evaluations are not enough for a difference in each.
+#
+# **Dimensions turn the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples over all of them. An entry's score multiplies a reward to which all entries contribute: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; beyond, the derivative is better even for these ripples. The sum is not the reason. For any $f$, one draw's squared error, added up over the entries, is about $d \operatorname{Var} f / \sigma^2$ for the score function and at most $\mathrm E \lVert\nabla f\rVert^2$ for the slope.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
@@ -678,30 +711,28 @@ gumbel = -tf.math.log(-tf.math.log(tf.random.uniform(copies.shape, dtype=tf.floa
 hard = tf.one_hot(tf.argmax(copies + gumbel, axis=-1), 3, dtype=tf.float64)
 
 
-def leave_one_out(copies):
+def leave_one_out(copies, f):
     """The score function, in batches of 12 draws."""
-    reward = tf.reshape(miss(hard), (-1, 12))
+    reward = tf.reshape(f(hard), (-1, 12))
     others = (tf.reduce_sum(reward, axis=1, keepdims=True) - reward) / 11.0
     log_p = tf.reduce_sum(hard * tf.nn.log_softmax(copies), axis=(1, 2))
     return tf.reshape(reward - others, (-1,)) * log_p
 
 
-def relaxed(copies, temperature):
-    return miss(tf.nn.softmax((copies + gumbel) / temperature))
+def softened(copies, temperature):
+    return tf.nn.softmax((copies + gumbel) / temperature)
 
 
-def straight_through(copies, soft):
-    return miss(hard + soft - tf.stop_gradient(soft))
+def straight_through(soft, f):
+    return f(hard + soft - tf.stop_gradient(soft))
 
 
 temperatures = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 entrants = {"score function": [leave_one_out]}
-entrants["Gumbel-softmax"] = [lambda copies, t=t: relaxed(copies, t) for t in temperatures]
-entrants["straight through y"] = [
-    lambda copies, t=t: straight_through(copies, tf.nn.softmax((copies + gumbel) / t)) for t in temperatures
-]
-entrants["straight through p"] = [lambda copies: straight_through(copies, tf.nn.softmax(copies))]
-entrants["mean put in"] = [lambda copies: miss(tf.nn.softmax(copies))]  # nothing is drawn
+entrants["Gumbel-softmax"] = [lambda copies, f, t=t: f(softened(copies, t)) for t in temperatures]
+entrants["straight through y"] = [lambda copies, f, t=t: straight_through(softened(copies, t), f) for t in temperatures]
+entrants["straight through p"] = [lambda copies, f: straight_through(tf.nn.softmax(copies), f)]
+entrants["mean put in"] = [lambda copies, f: f(tf.nn.softmax(copies))]  # nothing is drawn
 
 # %% [markdown]
 # The last entrant draws nothing. It puts the mean in, $p$ for the choice, as if each dial could stand between its settings.
@@ -717,7 +748,7 @@ exercises.thousandfold.guess(...)  # "about 30", "about 4" or "1000"
 budgets = np.array([12, 40, 120, 400, 1200, 4000, 12_000])
 
 
-def bias_and_variance(found, batch):
+def bias_and_variance(found, batch, exact):
     """Squared bias and the variance of one draw, each added up over all entries of the gradient."""
     batches = tf.reduce_mean(tf.reshape(found, (-1, batch, 8, 3)), axis=1)
     variance = batch * tf.reduce_sum(tf.math.reduce_variance(batches, axis=0))
@@ -725,22 +756,27 @@ def bias_and_variance(found, batch):
     return max(0.0, float(seen - variance / len(found))), float(variance)  # without the luck of 120 000 draws
 
 
-table, biases, spreads, chosen = {}, {}, {}, {}
-for name, versions in entrants.items():
-    cost, batch = (1, 12) if name == "score function" else (3, 1)
-    curves = []
-    for version in versions:
-        with tf.GradientTape() as tape:
-            tape.watch(copies)
-            value = version(copies)
-        measured, variance = bias_and_variance(tape.gradient(value, copies), batch)
-        bias = 0.0 if name == "score function" else measured
-        curves.append(np.sqrt(bias + variance * cost / budgets))
-        biases.setdefault(name, []).append(np.sqrt(measured))
-        spreads.setdefault(name, []).append(np.sqrt(variance))
-    table[name] = np.min(curves, axis=0)
-    if len(versions) > 1:
+def race(f, exact):
+    """Error for each cost, bias, standard deviation of a draw, and the best temperatures for the first and last cost."""
+    table, biases, spreads, chosen = {}, {}, {}, {}
+    for name, versions in entrants.items():
+        cost, batch = (1, 12) if name == "score function" else (3, 1)
+        curves = []
+        for version in versions:
+            with tf.GradientTape() as tape:
+                tape.watch(copies)
+                value = version(copies, f)
+            measured, variance = bias_and_variance(tape.gradient(value, copies), batch, exact)
+            bias = 0.0 if name == "score function" else measured
+            curves.append(np.sqrt(bias + variance * cost / budgets))
+            biases.setdefault(name, []).append(np.sqrt(measured))
+            spreads.setdefault(name, []).append(np.sqrt(variance))
+        table[name] = np.min(curves, axis=0)
         chosen[name] = [temperatures[np.argmin(curves, axis=0)[end]] for end in (0, -1)]
+    return table, biases, spreads, chosen
+
+
+table, biases, spreads, chosen = race(miss, exact)
 
 # %% tags=["nbval-ignore-output"]
 print(f"length of the exact gradient: {tf.norm(exact):.1f}")
@@ -786,13 +822,17 @@ np.testing.assert_allclose(mean_put_in, mean_put_in[0], rtol=1e-9)  # for every 
 assert np.all(mean_put_in[:3] < np.min([unbiased, gs, straight_y, straight_p], axis=0)[:3])
 assert mean_put_in[-1] > 1.5 * np.min([unbiased, gs, straight_y], axis=0)[-1]
 assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
+of_sum = np.array([1.0])  # the sum's distribution, built dial by dial: index is the sum
+for chances in p.numpy():
+    of_sum = np.convolve(of_sum, [0, chances[0], chances[1], 0, 0, chances[2]])
+np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol=1e-12)
 
 # %% [markdown]
-# About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
+# About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance.
 #
-# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 120 units no draw does better. It needs an $f$ that makes sense between the choices. For the largest cost the score function has the least error.
+# So *which is best?* has no answer without *for how many draws?* With a handful the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. Up to 120 units no draw does better. For the largest cost the score function has the least error. With a fourth power or a bump for the square, the order for few draws is another one (section 7).
 #
-# One rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 8 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum.
+# One rival has no noise at all. `miss` sees the sum alone, and that takes 33 values, whose probabilities are a convolution: 33 evaluations, and an error of zero. Where $f$ sees each dial, $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here. Wherever you can sum, sum.
 
 # %% [markdown]
 # ## 7. Going further: the rivals, over several seeds
@@ -823,6 +863,46 @@ assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
 # | mean put in, `miss(p)` | nothing to tune | 2.72, 3.31, 3.91; the same |
 #
 # In section 6 the seed also draws another $\theta$, so part of the spread there is one of problems.
+#
+# **Another objective, another order.** Section 6's ranking is one for a square. The same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
+
+# %% tags=["nbval-ignore-output"]
+settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)
+all_settings = tf.one_hot(settings, 3, dtype=tf.float64)
+
+
+def exact_gradient(f):
+    """By a sum over all settings."""
+    with tf.GradientTape() as tape:
+        tape.watch(theta)
+        log_p = tf.reduce_sum(all_settings * tf.nn.log_softmax(theta), axis=(1, 2))
+        mean = tf.reduce_sum(tf.exp(log_p) * f(all_settings))
+    return tape.gradient(mean, theta)
+
+
+objectives = {"square": miss, "fourth power": lambda z: miss(z) ** 2, "bump": lambda z: tf.exp(-miss(z) / 8)}
+shares = {}  # errors as parts of the exact gradient's length
+for objective, f in objectives.items():
+    wanted = exact_gradient(f)
+    shares[objective] = {name: found / np.linalg.norm(wanted) for name, found in race(f, wanted)[0].items()}
+print("error as a part of the gradient's length, for 12 and 12 000 evaluations")
+print(f"{'':20}", *(f"{objective:>16}" for objective in objectives))
+for name in entrants:
+    print(f"{name:20}", *(f"{found[name][0]:8.2f} {found[name][-1]:7.2f}" for found in shares.values()))
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose(exact_gradient(miss), exact, rtol=0, atol=1e-9)
+for found in shares.values():
+    assert found["Gumbel-softmax"][0] < 0.5 * found["score function"][0]
+    assert found["score function"][-1] < 1.3 * min(each[-1] for each in found.values())
+assert shares["square"]["mean put in"][0] < 0.5 * shares["square"]["straight through p"][0]
+assert shares["fourth power"]["mean put in"][0] > 0.85 * shares["fourth power"]["Gumbel-softmax"][0]
+assert shares["bump"]["straight through p"][0] > 0.75 * shares["bump"]["score function"][0]
+assert shares["square"]["straight through p"][0] < 0.5 * shares["square"]["score function"][0]
+
+# %% [markdown]
+# With six seeds, counted beforehand: for 12 000 evaluations the score function is first, or level with the first, for each of the three. For 12, Gumbel-softmax has less than half of the score function's error for each. The rest is a matter of $f$. The mean put in is first for the square; for the fourth power it misses 0.7 to 0.9 of the gradient, and for the bump from 0.2 to 4.7 of it. Straight-through with $p$ is among the best for few draws of the square, and no better than the score function for the bump.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -898,7 +978,6 @@ def slope_by_grid(period, h=1e-4):
 for period in (20, 5):
     print(f"period {period:2}: closed form {exact_slope(period):.4f}, grid {slope_by_grid(period):.4f}")
 
-settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)
 misses = (np.array([1, 2, 5])[settings].sum(axis=1) - 16.0) ** 2
 
 
@@ -923,7 +1002,7 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing loses the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (sections 2 and 3).
 # - The score function has the mean zero, so a baseline changes the scatter and not the mean (sections 3 and 4).
-# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In the race it was the better way for long ripples, the worse for short ones; across a jump it is none at all (section 5).
+# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; the score function's error grows with the number of dimensions, and its own does not. Across a jump it is none at all (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |
@@ -938,12 +1017,12 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # **Further reading**
 #
 # - R. J. Williams (1992), ["Simple statistical gradient-following algorithms for connectionist reinforcement learning"](https://doi.org/10.1007/BF00992696).
-# - D. P. Kingma, M. Welling (2014), ["Auto-encoding variational Bayes"](https://arxiv.org/abs/1312.6114).
+# - D. P. Kingma, M. Welling (2014), ["Auto-encoding variational Bayes"](https://arxiv.org/abs/1312.6114); D. J. Rezende, S. Mohamed, D. Wierstra (2014), ["Stochastic backpropagation and approximate inference in deep generative models"](https://arxiv.org/abs/1401.4082).
+# - W. Kool, H. van Hoof, M. Welling (2019), ["Buy 4 REINFORCE samples, get a baseline for free!"](https://openreview.net/forum?id=r1lgTGL5DE): leave one out.
 # - E. Jang, S. Gu, B. Poole (2017), ["Categorical reparameterization with Gumbel-softmax"](https://arxiv.org/abs/1611.01144); C. J. Maddison, A. Mnih, Y. W. Teh (2017), ["The Concrete distribution"](https://arxiv.org/abs/1611.00712).
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - G. Tucker and others (2017), ["REBAR: low-variance, unbiased gradient estimates for discrete latent variable models"](https://arxiv.org/abs/1703.07370).
-# - P. Auer, N. Cesa-Bianchi, P. Fischer (2002), ["Finite-time analysis of the multiarmed bandit problem"](https://doi.org/10.1023/A:1013689704352).
-# - W. R. Thompson (1933), ["On the likelihood that one unknown probability exceeds another in view of the evidence of two samples"](https://doi.org/10.1093/biomet/25.3-4.285).
+# - P. Auer, N. Cesa-Bianchi, P. Fischer (2002), ["Finite-time analysis of the multiarmed bandit problem"](https://doi.org/10.1023/A:1013689704352); W. R. Thompson (1933), ["On the likelihood that one unknown probability exceeds another in view of the evidence of two samples"](https://doi.org/10.1093/biomet/25.3-4.285).
 # - S. Mohamed, M. Rosca, M. Figurnov, A. Mnih (2020), ["Monte Carlo gradient estimation in machine learning"](https://arxiv.org/abs/1906.10652), a survey.
 #
 # **Read next:** [25 Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb), where a gradient is right and useless;

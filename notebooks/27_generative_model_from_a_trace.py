@@ -28,7 +28,7 @@
 # @title Parameters
 seed = 0
 steps = 2000  # of each training
-walkers = 1000  # points that become samples
+walkers = 1000  # points that become samples: between 800 and 2000
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
@@ -175,9 +175,9 @@ def draw(step):
 plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], milliseconds=90).show()
 
 # %% [markdown]
-# The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else.
+# The points on the right began as noise. A network told each of them which way points become more frequent, and how steeply. It has learnt that from the points on the left alone.
 #
-# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. This page is about why that works, and why the trace need not be computed.
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With the trace estimated by a random vector it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019).
 #
 # **You will be able to**
 #
@@ -260,7 +260,7 @@ by_hand = (shares[:, :, None] * (centres - test[:, None])).sum(axis=1) / width**
 np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 
 # %% [markdown]
-# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. In the figure (long arrows are drawn shortened) judge the network's field where the points are: elsewhere it has seen nothing.
+# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. In the figure judge the network's field where the points are: elsewhere it has seen nothing.
 #
 # ## 2. The unknown leaves the loss
 #
@@ -444,7 +444,7 @@ exercises.bells.check(variances)
 # %% [markdown]
 # ## 4. Is one probe enough?
 #
-# Four hundred probes bring the error at a point down to about a twentieth. But nobody wants the trace at a point. The loss is a mean over 256 points, its gradient is used once, and the next step draws new probes.
+# Four hundred probes bring the error at a point down to about a twentieth. But the loss is a mean over 256 points, its gradient is used once, and the next step draws new probes.
 #
 # **Predict.** The opening trained with one probe. Train once more, from the same start with the same batches, with the exact trace. What becomes of the error of the score?
 
@@ -466,10 +466,11 @@ def exact_trace(w, x, v):
 with_exact_trace = train(exact_trace, signs)
 
 # %% [markdown]
-# And what would you do without any trace? There are three rivals.
+# And what would you do without any trace, or without training? There are four rivals.
 #
-# - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is chosen here as the best of six, by the true error, which favours it.
+# - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is the best of six, by the true error, which favours it.
 # - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The best of three $\tau$, by the true error. Then once more with each $z$ used twice, as $+z$ and as $-z$.
+# - **A linear model.** Where $s$ is linear in its weights, the loss is a square in them, and its minimum is one `solve`, as Hyvärinen noted in 2007. Here $s$ is the slope of 300 Gaussian bumps, at as many of the points, and of one wide hill. The best of nine pairs of a width and a weight decay, by the true error.
 # - **A mixture of Gaussians**, fitted by scikit-learn (EM, the expectation–maximisation algorithm). The number of Gaussians, from 3 to 8, is the one with the best BIC, a criterion that sees the given points alone. Its log-density is a formula; a tape has its slope.
 
 
@@ -518,6 +519,26 @@ def mixture_score(mixture, x):
     return tape.gradient(logarithm, x)
 
 
+def slopes_and_traces(x, at, width):
+    """Of bumps and a hill: the gradient of each at each point, shape (n, k, 2), and its Laplacian, (n, k)."""
+    apart = np.float64(x)[:, None] - at
+    squares = np.sum(apart**2, axis=2) / width**2
+    bumps = np.exp(-squares / 2)
+    hill = -np.float64(x)[:, None], np.full((len(x), 1), -2.0)
+    return (
+        np.concatenate([-apart * bumps[..., None] / width**2, hill[0]], axis=1),
+        np.concatenate([(squares - 2) * bumps / width**2, hill[1]], axis=1),
+    )
+
+
+def linear(x, width, decays, at=data[:300]):
+    """For each weight decay the score at x of the linear model with the lowest loss on the points: one solve."""
+    slopes, traces = slopes_and_traces(data, at, width)
+    square, there = np.tensordot(slopes, slopes, axes=([0, 2], [0, 2])) / len(data), slopes_and_traces(x, at, width)[0]
+    solved = [np.linalg.solve(square + decay * np.eye(len(square)), -traces.mean(axis=0)) for decay in decays]
+    return [np.einsum("nki,k->ni", there, weights) for weights in solved]
+
+
 mixtures = [GaussianMixture(k, random_state=seed).fit(data) for k in range(3, 9)]
 mixture = min(mixtures, key=lambda mixture: mixture.bic(data))
 denoised = [train(denoising, noise_and_arrow(tau))[-1] for tau in (0.05, 0.07, 0.1)]
@@ -526,17 +547,18 @@ ways["denoising, best of three"] = min(error(score(w, test)) for w in denoised)
 paired = [train(in_pairs, noise_and_arrow(tau, np.random.default_rng(seed)))[-1] for tau in (0.05, 0.07)]
 ways["denoising in pairs, best of two"] = min(error(score(w, test)) for w in paired)
 ways["kernel density, best of six"] = min(error(kernel_score(h)) for h in (0.08, 0.1, 0.13, 0.16, 0.2, 0.25))
+ways["linear, best of nine"] = min(error(s) for h in (0.4, 0.5, 0.6) for s in linear(test, h, (1e-6, 1e-5, 1e-4)))
 ways[f"mixture of {len(mixture.means_)} Gaussians"] = error(mixture_score(mixture, test))
 for name, relative in ways.items():
     print(f"{name:31} relative squared error {relative:.3f}")
 
-# %% alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Four horizontal lines: the kernel density estimate highest, plain denoising below it, denoising in pairs where the two lines end, and the mixture far below all." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie nearly on each other to the end, at some two per cent. Five horizontal lines: the kernel density estimate highest, plain denoising and the linear model below it, denoising in pairs where the two lines end, and the mixture far below all." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one probe and the exact trace
 _, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 at = 100 * np.arange(len(with_one_probe))
 ax.semilogy(at, [error(score(w, test)) for w in with_exact_trace], "s-", color=plots.ORANGE, label="exact trace")
 ax.semilogy(at, [error(score(w, test)) for w in with_one_probe], ".--", color=plots.BLUE, label="one probe")
-looks = ((plots.GREEN, ":"), (plots.GREEN, "-"), (plots.GREY, "-."), ("black", ":"))
+looks = ((plots.GREEN, ":"), (plots.GREEN, "-"), (plots.GREY, "-."), (plots.RED, "-."), ("black", ":"))
 for name, (colour, style) in zip(list(ways)[2:], looks, strict=True):
     ax.axhline(ways[name], color=colour, linestyle=style, linewidth=1, label=name)
 ax.set(
@@ -556,6 +578,12 @@ assert ways["one probe"] < 0.035
 assert 1.4 < ways["kernel density, best of six"] / ways["one probe"] < 3.1
 assert 1.2 < ways["denoising, best of three"] / ways["one probe"] < 1.95
 assert 0.85 < ways["denoising in pairs, best of two"] / ways["one probe"] < 1.19
+assert 1.1 < ways["linear, best of nine"] / ways["one probe"] < 3.5
+slopes, traces = slopes_and_traces(test[:50], data[:3], 0.5)
+moved = [slopes_and_traces(test[:50] + np.float64(1e-5) * s * a, data[:3], 0.5)[0] for a in np.eye(2) for s in (1, -1)]
+np.testing.assert_allclose(
+    ((moved[0] - moved[1])[..., 0] + (moved[2] - moved[3])[..., 1]) / 2e-5, traces, rtol=0, atol=1e-6
+)
 assert ways["mixture of 5 Gaussians"] < 0.5 * ways["one probe"]
 step, here = np.array([1e-5, 0.0]), np.float64(test[:50])
 for of_some in mixtures:  # the weights of three Gaussians differ, those of five hardly do
@@ -563,10 +591,9 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
     np.testing.assert_allclose(mixture_score(of_some, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has 1.5 to 2.9 times one probe's error, and plain denoising 1.3 to 1.8 times (with the seeds 0 to 9). Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising has 0.9 to 1.13 times one probe's error, in as much processor time and with no derivative with respect to $x$. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Today's diffusion models use denoising, at many
-# noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
+# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has 1.5 to 2.9 times one probe's error, and plain denoising 1.3 to 1.8 times (with the seeds 0 to 9). Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising has 0.9 to 1.13 times one probe's error, in as much processor time and with no derivative with respect to $x$. The linear model, whose training is one `solve`, has 1.5 to 2.2 times (five seeds). The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network. Today's diffusion models use denoising, at many noise levels.
 #
-# Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. Section 6 tries a single probe for $d = 64$.
+# What does a trace cost? With the exact one a step takes $d$ backward passes before the one for $w$; with a probe it takes one.
 #
 # ## 5. Samples
 #
@@ -650,7 +677,7 @@ settled, _ = settle(score_of_images, taught, from_noise, kicks(len(unseen), 64))
 made = clean_image(taught, settled).numpy()
 
 # %% [markdown]
-# For comparison, images are drawn from one Gaussian with the mean and the covariance of the training images; and from ten Gaussians, twice: one for each digit, a rival that is told the labels; and as a mixture that EM fits without them.
+# The rivals' images are drawn from one Gaussian, fitted to the training images; and from ten Gaussians, twice: one for each digit, a rival that is told the labels; and as a mixture that EM fits without them.
 
 # %%
 covariance = np.cov(digits.T)
@@ -695,7 +722,7 @@ print("share of each digit among the made ones:", np.round(occur, 2))
 # %% [markdown]
 # All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, about 1.1 against 1.05. One Gaussian is far off, at 1.6.
 #
-# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84, and with the ten that EM fits without labels in 81 to 85 (four seeds). For digits of this size you need not train a network.
+# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84, and with the ten that EM fits without labels in 81 to 85 (four seeds). For such digits you need no network.
 #
 # And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and on average nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
@@ -785,7 +812,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * np.m
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds), and twenty, or ten that are told the labels, 1 or 2 % nearer (two seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing, as far as was tried: after 600 steps with it, the error was 0.3 to 1 % lower than after 600 steps with one probe (two seeds).
+# One probe cleans as well as denoising does, to 2 %, and better than the three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds), and twenty, or ten that are told the labels, 1 or 2 % nearer (two seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing: after 600 steps an error 0.3 to 1 % lower (two seeds).
 #
 # Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
 #
@@ -882,7 +909,7 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 #
 # **Further reading**
 #
-# - A. Hyvärinen (2005), ["Estimation of non-normalized statistical models by score matching"](https://jmlr.org/papers/v6/hyvarinen05a.html).
+# - A. Hyvärinen (2005), ["Estimation of non-normalized statistical models by score matching"](https://jmlr.org/papers/v6/hyvarinen05a.html); (2007) ["Some extensions of score matching"](https://doi.org/10.1016/j.csda.2006.09.003): one solve.
 # - M. F. Hutchinson (1990), ["A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines"](https://doi.org/10.1080/03610919008812866).
 # - Y. Song, S. Garg, J. Shi, S. Ermon (2019), ["Sliced score matching: a scalable approach to density and score estimation"](https://arxiv.org/abs/1905.07088).
 # - P. Vincent (2011), ["A connection between score matching and denoising autoencoders"](https://doi.org/10.1162/NECO_a_00142).

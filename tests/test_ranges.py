@@ -26,9 +26,8 @@ WITHOUT = {
     "21": "lower_rate",
     "22": "weight_decay",
     "24": "hidden count few lm_steps adam_steps bfgs_steps sensors draws",
-    "25": "steps chaos_steps",
-    "26": "shops",
-    "27": "steps walkers",
+    "25": "steps",
+    "27": "steps",
     "30": "rounds",
 }
 
