@@ -4,6 +4,7 @@ import time
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, Watch, diagnose, explain, explain_retracing
+from tapelab.explain.ground.origins import Origins
 
 import numpy as np
 import pytest
@@ -91,7 +92,20 @@ def test_the_saturated_layer_whose_cure_changes_something_is_blamed_for_all_befo
     found = diagnose(network(*middle), "mse", INPUTS, TARGETS)
     blamed = {one.layer for one in found.sick if one.code == "saturated"}
     assert blamed == {"l4"}, str(found)
-    assert "l1 (tanh): 100%" in str(found)
+
+
+def test_an_unused_variable_of_a_model_that_holds_itself_is_found_in_the_end():
+    model = network(layers.Dense(4))
+    model.itself = [model.build, model.layers]
+    assert Origins(None, [model]).made(model.layers[0].kernel) is None
+
+
+def test_a_fix_has_the_tapes_own_name():
+    x = tf.constant(1.0)
+    with ExplainTape() as outer, ExplainTape() as inner:
+        y = x * x
+    assert explain(inner, y, x).fix.startswith("inner.watch(x)")
+    assert explain(outer, y, x).fix.startswith("outer.watch(x)")
 
 
 def test_watch_counts_all_variables_and_shows_the_sick():

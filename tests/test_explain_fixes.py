@@ -7,7 +7,7 @@ from tapelab import runtime
 from tapelab.explain import ExplainTape, diagnose, explain
 from tapelab.explain.causes import TRIED, VALUES
 from tapelab.explain.ground.evaluation import CannotRun, Evaluation
-from tapelab.explain.values.fixes.patterns import filled
+from tapelab.explain.values.fixes.patient import filled
 
 import numpy as np
 import pytest

@@ -7,14 +7,14 @@ import weakref
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, explain
-from tapelab.explain.ground import hooks, private, self_test
+from tapelab.explain.ground import hooks, private
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 runtime.start(seed=0)
-self_test.blind()
+hooks.blind()
 
 
 def symbols():
@@ -36,7 +36,7 @@ def leave_tensorflow_untouched():
 
 
 def test_the_self_test_passes_on_this_tensorflow():
-    assert self_test.blind() is None
+    assert hooks.blind() is None
 
 
 NAMES = ["execute", "record_operation", "fast path", "_numpy", "numpy_function", "py_function", "op callback"]
@@ -213,11 +213,11 @@ def test_no_hook_can_be_spared(cell, program, monkeypatch):
 def test_the_self_test_notices_a_missing_hook(name, monkeypatch):
     remove(name, monkeypatch)
     found = "A non-persistent GradientTape" if name == "py_function" else "the hooks saw"
-    assert found in self_test._try_out()
+    assert found in hooks._try_out()
 
 
 def test_without_the_hooks_the_tape_works_and_says_that_it_cannot_see(monkeypatch):
-    monkeypatch.setattr(self_test, "blind", lambda: "TensorFlow 9.9 lacks a symbol")
+    monkeypatch.setattr(hooks, "blind", lambda: "TensorFlow 9.9 lacks a symbol")
     x = tf.Variable(2.0)
     with ExplainTape() as tape:
         assert untouched()

@@ -59,14 +59,14 @@ def numbers():
     return f
 
 
-def test_suggested_signature_stops_the_retracing():
+def test_the_suggested_decorator_stops_the_retracing():
     cause = explain_retracing(shapes()).causes[0]
-    decorator = cause.fix.splitlines()[0].removeprefix("@")
-    f = eval(decorator)(lambda x, y=None: x)
-    for size in (2, 3, 4):
+    f = eval(cause.fix.splitlines()[0].removeprefix("@"))(lambda x, y=None: x)
+    for size in (2, 3, 4, 5):
         f(tf.zeros((size, 5)))
-    assert f.experimental_get_tracing_count() == 1
-    assert explain_retracing(f).heading == "<lambda> was traced once: nothing to mend"
+    found = explain_retracing(f)
+    assert (found.traces, found.healthy) == (2, True)
+    assert [one.code for one in found.causes] == ["relaxed"]
 
 
 def test_xla_gets_a_batch_of_one_size_for_a_fix():
@@ -74,7 +74,6 @@ def test_xla_gets_a_batch_of_one_size_for_a_fix():
     f.get_concrete_function(tf.TensorSpec((2, 5)))
     f.get_concrete_function(tf.TensorSpec((3, 5)))
     assert "drop_remainder=True" in explain_retracing(f).causes[0].fix
-    assert "input_signature" not in explain_retracing(f).causes[0].fix
 
 
 def test_two_arguments_that_changed_are_two_causes():
@@ -132,16 +131,13 @@ def test_watching_counts_what_was_traced_before_as_known():
     assert (cause.code, cause.values) == ("shape", ("(2,)", "(4,)"))
 
 
-def test_after_the_fact_definitions_are_counted():
+def test_after_the_fact_functions_made_anew_are_said_to_be_seen_elsewhere():
     for _ in range(4):
         f = tf.function(lambda x: x - 1.0)
         f(tf.zeros(3))
-    assert [cause.code for cause in explain_retracing(f).causes] == ["made_anew"]
-    made = [Model() for _ in range(3)]
-    for model in made:
-        model.step(tf.zeros(3))
-    found = explain_retracing(Model.step)
-    assert "new_objects" in {cause.code for cause in found.causes}
+    assert "with explain_retracing() as report:" in str(explain_retracing(f))
+    assert "with explain_retracing() as report:" in str(explain_retracing(Model.step))
+    assert "with explain_retracing() as report:" not in str(explain_retracing(shapes()))
 
 
 def test_keras_model():
@@ -190,66 +186,16 @@ def test_a_missing_symbol_is_noticed_at_import(fresh):
     assert "CONCRETE_FUNCTION_CALLBACKS" in fresh(code)
 
 
-def test_values_in_a_list_are_told_from_its_length():
-    @tf.function
-    def total(xs):
-        return xs[0]
-
-    total([1.0, 1.0])
-    for n in range(2, 6):
-        total([float(n)] * 3)
-    values, structure = explain_retracing(total).causes
-    assert (values.code, values.argument, values.traces) == ("python_value", "xs", 3)
-    assert values.values == ("[1.0, 1.0]", "[2.0, 2.0, 2.0]", "[3.0, 3.0, 3.0]", "[4.0, 4.0, 4.0]", "[5.0, 5.0, 5.0]")
-    assert values.fix.startswith("total(tf.constant([float(n)] * 3))")
-    assert (structure.code, structure.argument, structure.traces) == ("structure", "xs", 1)
-
-
-def call_with_a_dict(f, rate):
-    f(tf.ones(2), {"rate": rate, "decay": 1.0})
-
-
-def call_with_a_named_dict(f, rate):
-    settings = {"rate": rate, "decay": 1.0}
-    f(tf.ones(2), settings)
-
-
-def call_with_a_tuple_in_a_dict(f, rate):
-    f(tf.ones(2), settings={"rate": (1.0, rate), "decay": 1.0})
-
-
-def call_with_a_named_list(f, rate):
-    settings = [1.0, rate]
-    f(tf.ones(2), settings)
-
-
-@pytest.mark.thorough(keep=2)
-@pytest.mark.parametrize(
-    ("call", "fix"),
-    [
-        (call_with_a_dict, "f(tf.ones(2), {'rate': tf.constant(rate, tf.float32), 'decay': 1.0})"),
-        (
-            call_with_a_named_dict,
-            "f(tf.ones(2), {**settings, 'rate': tf.constant(settings['rate'], tf.float32)})",
-        ),
-        (
-            call_with_a_tuple_in_a_dict,
-            "f(tf.ones(2), settings={'rate': (1.0, tf.constant(rate, tf.float32)), 'decay': 1.0})",
-        ),
-        (call_with_a_named_list, "# pass tf.constant(settings[1], tf.float32) in place of settings[1]"),
-    ],
-)
-def test_a_fix_keeps_the_other_arguments(call, fix):
+@pytest.mark.parametrize("settings", [{"rate": 0.1}, [1.0, 0.1]])
+def test_a_part_of_an_argument_is_named_in_the_learners_words(settings):
     @tf.function
     def f(x, settings):
         return x * tf.nest.flatten(settings)[-1]
 
+    last = "rate" if isinstance(settings, dict) else 1
     for rate in (0.1, 0.2, 0.3, 0.4):
-        call(f, rate)
+        settings[last] = rate
+        f(tf.ones(2), settings)
     (cause,) = explain_retracing(f).causes
-    assert cause.fix.split("  # a tensor")[0] == fix
-    if not fix.startswith("#"):
-        before = f.experimental_get_tracing_count()
-        for rate in (0.5, 0.6, 0.7):
-            eval(fix, {"f": f, "tf": tf, "rate": rate, "settings": {"rate": rate, "decay": 1.0}})
-        assert f.experimental_get_tracing_count() == before + 1
+    part = f"settings[{last!r}]"
+    assert cause.fix.startswith(f"# pass tf.constant({part}, tf.float32) in place of {part}")

@@ -17,16 +17,16 @@ How it works, room by room, in the order in which to read it.
 - `values`, why a gradient is NaN, infinite, zero, huge or tiny: `rerun` computes what ran once more, forwards and
   backwards; `not_finite`, `zeros`, `magnitude`, `structure` and `special_points` read the mechanism from it; `study`
   puts these together, and `fixes` rewrites the line to blame, by the patterns that the cause's row has.
-- `missing`, why a gradient is None: `one_operation` tells whether an operation passes a gradient, `inside_functions`
-  the same for the inside of a tf.function, `paths` puts the ways together. `cut_path` judges where values flow from
-  source to target, `no_path` where they do not, and `judgement` holds this against the tape.
+- `missing`, why a gradient is None: `inside_functions` tells whether an operation, or the inside of a tf.function,
+  passes a gradient, `paths` puts the ways together. `cut_path` judges where values flow from source to target,
+  `no_path` where they do not, and `judgement` holds this against the tape.
 - `asking` asks both, and `explanation` is the answer.
 - `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table,
-  and `stepper` goes through it row by row.
+  also one to go through row by row.
 - `models`: of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is
   the answer, and `watch` does so while fit runs; `rate` tells whether a step was too long.
-- `retracing`, why a tf.function was traced again: `traces` reads what TensorFlow keeps, `causes` says what differs,
-  `fixes` what to write, `answer` answers.
+- `retracing`, why a tf.function was traced again: `traces` reads what TensorFlow keeps, `causes` says what differs and
+  what to write, `answer` answers.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Any
 import tapelab.process.tensorflow  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.explain.asking import NoGradientError, explain, gradient_or_explain
 from tapelab.explain.causes import CAUSES, REMARKS, RETRACING, VALUES
-from tapelab.explain.drawing.numbered_table import Table, table
-from tapelab.explain.drawing.stepper import Steps, step_through
+from tapelab.explain.drawing.numbered_table import Steps, Table, step_through, table
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.models.diagnose import diagnose

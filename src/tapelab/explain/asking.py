@@ -16,9 +16,8 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Unrecorded, keys_in, keys_of
 from tapelab.explain.ground.measure import array
 from tapelab.explain.missing.judgement import find_all, said
-from tapelab.explain.missing.question import Question, questions
-from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.missing.question import Finding, Question, questions
+from tapelab.explain.values.rerun.evidence import Replay
 from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.study import study
 

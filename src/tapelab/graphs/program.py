@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import with_fact
@@ -10,6 +11,7 @@ from tapelab.process.tensorflow import Tensors, tf
 CALLS, BRANCHES, LOOPS = with_fact("call"), with_fact("branch"), with_fact("loop")
 _HOLDERS = CALLS | BRANCHES | LOOPS  # of functions
 SHAPES = with_fact("shape")  # what they give depends on no value
+_READING, _DRAWING = with_fact("reads"), with_fact("random")  # stateful, and they change nothing that anybody has
 
 
 def has_custom_gradient(op: tf.Operation) -> bool:
@@ -17,6 +19,28 @@ def has_custom_gradient(op: tf.Operation) -> bool:
     if op.type in CALLS:
         return False  # every traced function has this attribute
     return "_gradient_op_type" in op.node_def.attr
+
+
+def is_safe_to_run(op: tf.Operation) -> bool:
+    """Whether running an operation once more changes nothing: it is not stateful, or reads, or draws random numbers."""
+    return not op.op_def.is_stateful or op.type in _READING or op.type in _DRAWING
+
+
+def attributes_of(operation: tf.Operation) -> tuple[Any, ...]:
+    """Return an operation's attributes as eager execution takes them: a tuple of alternating names and values."""
+    names = [attribute.name for attribute in operation.op_def.attr]
+    return tuple(one for name in names for one in (name, _plain(operation.get_attr(name))))
+
+
+def _plain(attribute: Any) -> Any:
+    """An attribute of a graph's operation as eager execution takes it."""
+    if isinstance(attribute, list):
+        return [_plain(one) for one in attribute]
+    if isinstance(attribute, tf.DType):
+        return attribute.as_datatype_enum
+    if hasattr(attribute, "unknown_rank"):  # a shape
+        return None if attribute.unknown_rank else [size.size for size in attribute.dim]
+    return getattr(attribute, "name", attribute)  # of a function its name
 
 
 def place(op: tf.Operation) -> str:

@@ -4,7 +4,8 @@ import weakref
 
 from tapelab.exercises import Exercise, Function, Prediction
 from tapelab.explain import ExplainTape
-from tapelab.explain.ground import log, walks
+from tapelab.explain.ground import log
+from tapelab.graphs import walks
 
 import tensorflow as tf
 

@@ -33,7 +33,7 @@ class Cause:
         fix: what to write.
         sentence_in_a_model, fix_in_a_model: what `diagnose` says in place of these, with {of_layer} for the layer.
         rewrites: [pattern of an expression, what to write in its place], the likeliest first, as
-            `tapelab.explain.values.fixes.patterns` has them.
+            `tapelab.explain.values.fixes.patient` has them.
         arguments: [names and signs of what may be called, what to write in place of its argument `s`].
         advice: [calls, signs and types of operations, what to do there], of which the first holds that fits. "" is for
             the rest, or for nothing to be done.

@@ -2,24 +2,116 @@
 
 import ast
 import dataclasses
+import hashlib
+import html
 import sys
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
-from tapelab.explain.drawing.shown_values import gradient_text, replayed
-from tapelab.explain.drawing.sketch import TRANSPARENT
+from tapelab.explain.causes import SYMPTOMS
+from tapelab.explain.drawing.sketch import TRANSPARENT, Box
+from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.number_text import cotangent_text, shortened, value_text
+from tapelab.explain.ground.log import keys_in
+from tapelab.explain.ground.measure import array, cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
-from tapelab.explain.ground.walks import reachable
-from tapelab.explain.missing.question import Question
-from tapelab.explain.values.rerun.backward import Replay
-from tapelab.explain.values.rerun.node_expressions import of_node
-from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.explain.missing.question import Finding, Question
+from tapelab.explain.values.rerun.evidence import Replay
+from tapelab.explain.values.rerun.nodes import Node, Trace, of_node
+from tapelab.explain.values.study import study
+from tapelab.graphs.walks import reachable
+
+import numpy as np
+
+_EDGES = 3  # between two boxes
+
+
+def replayed(
+    asked: Sequence[Question], answers: Sequence[tuple[Finding, Any]]
+) -> tuple[Replay, list[Explanation], dict[Node, str]]:
+    """Run the backward pass of a drawing or a table once more.
+
+    Args:
+        asked, answers: as `tapelab.explain.asking.answers_to_show` returns them.
+
+    Returns:
+        The `Replay` of all sources; an `Explanation` for each; and what to write on the nodes where trouble began.
+    """
+    targets, sources = list(asked[0].targets), [question.source for question in asked]
+    names = [asked[0].target_name, *(question.source_name for question in asked)]
+    found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
+    replay = next((one.evidence.replay for one in found if one.evidence is not None), None)
+    if replay is None:
+        with hooks.deaf(), private.paused():
+            replay = Replay(Trace(asked[0].log), keys_in(targets), keys_in(sources))
+    bad = [one for one in found if one.healthy is False and one.node]
+    marks = {one.node: f"✖ {SYMPTOMS[one.symptom].begins}: {one.code}" for one in bad}
+    return replay, found, marks
+
+
+def gradient_text(replay: Replay, key: int) -> str:
+    """Return the gradient of the target with respect to a tensor, as text; "" where there is none."""
+    found = replay.cotangent(key)
+    return "" if found is None else cotangent_text(array(found))
+
+
+class Passage:
+    """Values and cotangents of the boxes of a sketch.
+
+    Args:
+        replay: a `tapelab.explain.values.rerun.evidence.Replay` of the target that is drawn.
+        origins: the nodes at which trouble began, each with what is to be written there: node → text.
+        numbers: key of a tensor → the number in the table of what made it.
+    """
+
+    def __init__(self, replay: Replay, origins: Mapping[Node, str], numbers: Mapping[int, int]):
+        self._replay, self._numbers = replay, numbers
+        self._origins = {node.event: text for node, text in origins.items()}
+
+    def value(self, box: Box) -> str:
+        """The forward value of what leaves a box, as text; "" where there is none to show."""
+        values = [array(self._replay.trace.values.get(key)) for key in box.keys]
+        values = [one for one in values if one.size]
+        if not values:
+            return ""
+        return value_text(values[-1] if box.role == "operation" else values[0])
+
+    def number(self, box: Box) -> str:
+        """The number of a box's row in the table, before its title; "" where it has none, or more than one."""
+        known = {self._numbers.get(key) for key in box.keys} - {None}
+        return f"{known.pop()} " if len(known) == 1 and box.role != "target" else ""
+
+    def gradient(self, box: Box) -> str:
+        """The gradient of the target with respect to a source, as text; "" where it is not known."""
+        return gradient_text(self._replay, box.keys[0]) if box.keys else ""
+
+    def cotangents(self, start: Box, end: Box) -> list[str]:
+        """What flows back from one box to another, as texts: what the end contributes to the cotangent of the start.
+
+        There is one for each place at which an operation takes what leaves the start: two for `x * x`. Where there are
+        many, or boxes were merged, there is one for their sum.
+        """
+        parts = []
+        for key in start.keys:
+            for node, part in self._replay.parts.get(key, ()):
+                if node.event in end.events if node is not None else end.role == "target":
+                    parts.append(array(part))
+        if not parts and end.role == "target" and set(start.keys) & set(end.keys):
+            parts = [np.ones(())]
+        if len(end.operations) > 1 or len(parts) > _EDGES:
+            total = parts[0]
+            for part in parts[1:]:
+                total = part if total.shape != part.shape else total + part
+            parts = [total]
+        return [cotangent_text(part) for part in parts]
+
+    def mark(self, box: Box) -> str:
+        """What to write on a box at which trouble began, or ""."""
+        return next((self._origins[event] for event in box.events if event in self._origins), "")
+
 
 _LONGEST = 44  # characters of an expression
 
@@ -180,3 +272,123 @@ def _received(replay: Replay, number: int, numbers: Mapping[int, int]) -> tuple[
             if user != number:
                 found.append((user, cotangent_text(array(part))))
     return tuple(sorted(found, key=lambda pair: -(len(numbers) if pair[0] is None else pair[0])))
+
+
+# Radio buttons and style sheets: they need no script and no kernel, and arrow keys move from one to the next, which
+# JupyterLab would take for its own (`data-lm-suppress-shortcuts`). In print, and where a front-end takes styles away,
+# as JupyterLab does in a notebook that it does not trust, the whole table stands there, and the buttons stay hidden.
+_HIDDEN = 'hidden="hidden"'  # JupyterLab takes away what has no value
+_STYLE = """
+#ID { border: 0; margin: 0; padding: 0; min-width: 0; }
+#ID legend { padding: 0; }
+#ID label { margin: 0 0.9em 0 0.2em; cursor: pointer; }
+#ID p { display: none; margin: 0.5em 0; }
+#ID table { border-collapse: collapse; margin: 0; font-size: inherit; }
+#ID :is(th, td) { text-align: left; padding: 0.25em 0.9em 0.25em 0.4em; }
+@media screen {
+#ID legend { display: block; }
+#ID :is(input, label) { display: inline-block; }
+"""
+_STEP = """#ID input:nth-of-type(NOW):checked ~ p:nth-of-type(NOW) { display: block; }
+#ID input:nth-of-type(NOW):checked ~ table .at-NOW { background: #2f81c730; }
+"""
+_LATER = "#ID input:nth-of-type(NOW):checked ~ table :is(LATER) { visibility: hidden; }\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """The steps through a table, from `step_through`: a notebook shows them with a button for each.
+
+    Attributes:
+        table: the whole `Table`, which is also what `print` shows.
+        told: a sentence for each step.
+    """
+
+    table: Table
+    told: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return str(self.table)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        name = "tape-" + hashlib.sha256(f"{self.table}{self.told}".encode()).hexdigest()[:8]
+        buttons = "".join(
+            f'<input type="radio" name="{name}" id="{name}-{step}" aria-label="{html.escape(f"{step}. {text}")}"'
+            f"{' checked' if step == 1 else ''} data-lm-suppress-shortcuts {_HIDDEN}>"
+            f'<label for="{name}-{step}" {_HIDDEN}>{step}</label>\n'
+            for step, text in enumerate(self.told, 1)
+        )
+        sentences = "".join(f"<p>{html.escape(text)}</p>\n" for text in self.told)
+        return (
+            f'<fieldset id="{name}">\n<style>{self._style(name)}</style>\n'
+            f"<legend {_HIDDEN}>One operation at a time (a click, or the arrow keys):</legend>\n{buttons}{sentences}"
+            f"<table>\n{self._rows()}</table>\n</fieldset>"
+        )
+
+    def _style(self, name: str) -> str:
+        count, rules = len(self.told), _STYLE
+        for now in range(1, count + 1):
+            later = ", ".join(f".from-{step}" for step in range(now + 1, count + 1))
+            rules += (_STEP + (_LATER.replace("LATER", later) if later else "")).replace("NOW", str(now))
+        return rules.replace("ID", name) + "}\n"
+
+    def _rows(self) -> str:
+        """The table's rows. What a step brings is in a span that says from which step on it is seen."""
+        rows = self.table.rows
+        heads = ("#", "operation", "of", "value ↓", f"gradient of {self.table.target} ↑")
+        lines = ["<tr>" + "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads) + "</tr>\n"]
+        for row in rows:
+            down, up = row.number + 1, 2 * len(rows) + 1 - row.number  # when it is run, and when it is read
+            cells = [str(row.number), row.title, row.source, _seen_from(down, row.value), _received_text(row, rows)]
+            inside = "".join(f"<td>{cell}</td>" for cell in [*map(html.escape, cells[:3]), *cells[3:]])
+            lines.append(f'<tr class="at-{down} at-{up}">{inside}</tr>\n')
+        return "".join(lines)
+
+
+def step_through(tape: ExplainTape, target: Any, sources: Any) -> Steps:
+    """Go through what a tape recorded between some sources and a target, one operation at a time.
+
+    Downwards each step brings a value. Then the target's gradient with respect to itself is 1, and upwards each step
+    reads one row, and shows what it hands to the rows that it used. It is for short programs: there is a button for
+    each step.
+
+    Args:
+        tape: an `ExplainTape`; it is not used up by this.
+        target: a tensor, or a structure of tensors.
+        sources: a tensor or variable, or a structure of them.
+
+    Returns:
+        The `Steps`. A notebook shows them; they need neither a script nor a kernel, so they work on a web page, too.
+
+    Raises:
+        TypeError: if `tape` is not an `ExplainTape`.
+        ValueError: if there is nothing to list: no sources, or something that was not seen or is not a tensor.
+    """
+    whole = table_of(tape, target, sources, sys._getframe(1))
+    rows = whole.rows
+    down = [f"Down: row {row.number}, {row.source or row.title}, has the value {row.value}." for row in rows]
+    start = f"Up: the gradient of {whole.target} with respect to itself is 1."
+    up = [_handed(row, rows) for row in reversed(rows) if row.source]
+    return Steps(whole, (*down, start, *up))
+
+
+def _handed(row: Row, rows: Sequence[Row]) -> str:
+    """A sentence on what one row hands to those above it."""
+    parts = [(other.number, text) for other in rows for user, text in other.received if user == row.number]
+    told = " and ".join(f"{text} to row {number}" for number, text in parts)
+    return f"Up: row {row.number} hands {told or 'nothing on'}."
+
+
+def _received_text(row: Row, rows: Sequence[Row]) -> str:
+    """What a row has received, part by part, and the sum where there are several."""
+    step, told = 0, ""
+    for user, text in row.received:
+        step = 2 * len(rows) + 1 - (len(rows) if user is None else user)
+        told += _seen_from(step, f", {text}" if told else text)
+    return told + (_seen_from(step, f"; sum {row.gradient}") if len(row.received) > 1 else "")
+
+
+def _seen_from(step: int, text: str) -> str:
+    return f'<span class="from-{step}">{html.escape(text)}</span>'

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from tapelab.explain.ground import hooks, lines, private, self_test
+from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Log, keys_in
 
 import tensorflow as tf
@@ -56,7 +56,7 @@ class ExplainTape(tf.GradientTape):
 
     def __enter__(self) -> "ExplainTape":
         if tf.executing_eagerly():
-            self.blind = self_test.blind()
+            self.blind = hooks.blind()
         super().__enter__()
         if self.spent:  # as with a plain tape, a used-up tape starts afresh when entered again
             super().reset()
@@ -116,26 +116,26 @@ class ExplainTape(tf.GradientTape):
     @_as_it_is
     def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         with self._computing(target, sources):
-            found = super().gradient(target, sources, *arguments, **keywords)
-        if not self._busy and self._sees():
-            gradients_returned.extend(
-                private.key(tensor)
-                for tensor in tf.nest.flatten(found, expand_composites=True)
-                if tensor is not None and not tf.is_symbolic_tensor(tensor)
-            )
-        return found
+            return self._noted(super().gradient(target, sources, *arguments, **keywords))
 
     @_as_it_is
     def jacobian(self, target: tf.Tensor, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         self._refuse_loop(keywords)
         with self._computing(target, sources):
-            return super().jacobian(target, sources, *arguments, **keywords)
+            return self._noted(super().jacobian(target, sources, *arguments, **keywords))
 
     @_as_it_is
     def batch_jacobian(self, target: tf.Tensor, source: Any, *arguments: Any, **keywords: Any) -> tf.Tensor | None:
         self._refuse_loop(keywords)
         with self._computing(target, source):
-            return super().batch_jacobian(target, source, *arguments, **keywords)
+            return self._noted(super().batch_jacobian(target, source, *arguments, **keywords))
+
+    def _noted(self, found: Any) -> Any:
+        """What a gradient computation returned, taken down; not what it computes on the way, within a function."""
+        if self._sees():
+            made = tf.nest.flatten(found, expand_composites=True)
+            gradients_returned.extend(private.key(one) for one in made if tf.is_tensor(one) and hasattr(one, "numpy"))
+        return found
 
     def result_for(self, targets: list[Any], source: Any) -> Any:
         """Ask the tape what its gradient is, without using up the tape or a tf.py_function, and recording nothing.

@@ -64,7 +64,7 @@ class Origins:
     """
 
     def __init__(self, frame: Frame, known: Iterable[Any] = ()):
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _Held | None] = {}  # None of what one begins with
         self._parts: dict[int, frozenset[int]] = {}
         self._alive = []  # what the numbers in these stand for
         waiting = collections.deque((one, None) for one in known)
@@ -73,11 +73,10 @@ class Origins:
             waiting.extend((value, _Held(scope, name)) for name, value in list(scope.names.items()))
         while waiting and len(self._alive) < _MOST:
             value, held = waiting.popleft()
-            if id(value) in self._held or (held is None and any(value is one for one in self._alive)):
+            if id(value) in self._held:
                 continue
             self._alive.append(value)
-            if held is not None:
-                self._held[id(value)] = held
+            self._held[id(value)] = held
             for name, part in _parts_of(value):
                 waiting.append((part, held if name is None else _Held(value, name)))
 

@@ -1,12 +1,11 @@
 """Every private TensorFlow symbol that the explanations need.
 
-They are tested twice. At import: they exist and take the arguments that they are called with; `BLIND` says what does
-not. That runs no operation, because the first operation fixes the device settings that a notebook has yet to make. When
-the first tape opens, `self_test` tries the hooks out.
+They are tested twice. At import: what is replaced exists; `BLIND` says what does not. That runs no operation, because
+the first operation fixes the device settings that a notebook has yet to make. When the first tape opens, `hooks.blind`
+tries the hooks out.
 """
 
 import contextlib
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ try:
     from tensorflow.python import pywrap_tfe
     from tensorflow.python.eager import backprop, context, execute, record
     from tensorflow.python.eager.polymorphic_function import atomic_function
-    from tensorflow.python.framework import func_graph, function_def_to_graph, ops
+    from tensorflow.python.framework import function_def_to_graph, ops
     from tensorflow.python.ops import script_ops
 
     # What the hooks replace: where it is, under which name, and as it was.
@@ -30,42 +29,12 @@ try:
         "numpy_function": (script_ops, "py_func_common", script_ops.py_func_common),
         "py_function": (script_ops, "backprop", script_ops.backprop),
     }
-    # What is replaced or called, and its arguments; None where Python cannot tell them.
-    _NEEDED = {
-        execute.execute: "op_name num_outputs inputs attrs ctx name",
-        execute.execute_with_callbacks: "op_name num_outputs inputs attrs ctx name",
-        record.record_operation: "op_type output_tensors input_tensors backward_function forward_function",
-        ops._EagerTensorBase._numpy: "self",
-        script_ops.py_func_common: "func inp Tout stateful name",
-        script_ops.backprop.GradientTape: "persistent watch_accessed_variables",
-        script_ops.tape_cache.pop: None,
-        pywrap_tfe.TFE_Py_FastPathExecute: None,
-        pywrap_tfe.TFE_Py_TapeSetIsStopped: None,
-        context.context().add_op_callback: "callback",
-        context.context().remove_op_callback: "callback",
-        context.context().get_function_def: "name",
-        record.stop_recording: "",
-        backprop._gradient_function: (
-            "op_name attr_tuple num_inputs inputs outputs out_grads skip_input_indices forward_pass_name_scope"
-        ),
-        function_def_to_graph.function_def_to_graph: None,
-        ops.uid: "",
-        func_graph.FuncGraph: None,
-    }
     # Frames of these functions are recognised on the stack.
     CALL_OF_FUNCTION = atomic_function.AtomicFunction.call_flat.__code__
     BACKWARD_PASS = frozenset(
         method.__code__
         for method in (tf.GradientTape.gradient, tf.GradientTape.jacobian, tf.GradientTape.batch_jacobian)
     )
-    for _symbol, _arguments in _NEEDED.items():
-        _found = None if _arguments is None else " ".join(inspect.signature(_symbol).parameters)
-        if _found != _arguments:
-            BLIND = (
-                f"in TensorFlow {tf.__version__}, {_symbol.__qualname__}, through which tapelab.explain looks, takes "
-                f"the arguments ({_found}) where ({_arguments}) were expected"
-            )
-            break
 except (ImportError, AttributeError) as error:
     BLIND = f"TensorFlow {tf.__version__} lacks a symbol that tapelab.explain looks through: {error}"
 
@@ -181,39 +150,3 @@ def run(op_type: str, attributes: Attributes, inputs: Tensors, output_count: int
 def scope() -> str:
     """Return the name scope in which eager operations run now: Keras opens one for each layer. "" outside."""
     return context.context().scope_name
-
-
-def inside_custom_gradient(
-    operation: tf.Operation, upstream: Cotangents
-) -> tuple[tf.Graph, list[tf.Tensor], list[int | None]]:
-    """Build what the custom gradient of an operation in a graph computes, in a graph of its own.
-
-    Args:
-        operation: of a graph, marked as having a custom gradient.
-        upstream: a list of eager tensors, for their shapes and dtypes; None for an output without gradients.
-
-    Returns:
-        (graph, captured, positions): the graph, whose inputs are the upstream gradients and then what it took from the
-        operation's own graph; these, a list of symbolic tensors; and for each input of the operation the position
-        of its gradient in the graph's outputs, or None.
-    """
-    backward = ops._gradient_registry.lookup(operation.get_attr("_gradient_op_type"))
-    graph = func_graph.FuncGraph("custom_gradient")
-    with graph.as_default():
-        placeholders = [None if one is None else tf.compat.v1.placeholder(one.dtype, one.shape) for one in upstream]
-        found = backward(operation, *placeholders)
-        found = list(found) if isinstance(found, (list, tuple)) else [found]
-        found = [None if one is None else tf.convert_to_tensor(one) for one in found]
-        captured = graph.captures
-        graph.outputs = [one for one in found if one is not None]
-        graph.inputs = [one for one in placeholders if one is not None] + [internal for _, internal in captured]
-    count = iter(range(len(found)))
-    return graph, [external for external, _ in captured], [None if one is None else next(count) for one in found]
-
-
-def inner_graph(graph: tf.Graph | None, name: str) -> tf.Graph | None:
-    """Return the learner's own graph of a function that is called in a graph, or None if it is not known."""
-    try:
-        return graph._get_function(name).graph
-    except AttributeError:  # there is no graph, or no such function, or it is not one of Python's
-        return None

@@ -5,19 +5,19 @@ passes a gradient. Then the tape is asked for the gradient. Only where the two a
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Kind, Log
 from tapelab.explain.ground.measure import Gradient
-from tapelab.explain.missing.cut_path import along_path, wrong_dtype
+from tapelab.explain.missing.cut_path import along_path, first_line_of, is_traced, judged_while_tracing, wrong_dtype
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.missing.no_path import without_path
-from tapelab.explain.missing.question import Question, is_eager
-from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.missing.while_tracing import first_line_of, is_traced, judged_while_tracing
+from tapelab.explain.missing.question import Finding, Question, is_eager
 
 import tensorflow as tf
 
@@ -184,5 +184,6 @@ def said(question: Question, finding: Finding) -> tuple[str, str]:
     names |= finding.values
     cause = CAUSES[finding.code]
     fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
+    fix = re.sub(r"\btape\.", f"{lines.name_in(question.frame, question.tape) or 'tape'}.", fix)
     sentence = cause.otherwise[finding.seen] if finding.seen else cause.sentence
     return sentence.format(**names) + finding.more, fix

@@ -12,10 +12,9 @@ from tapelab.explain.ground import expressions, hooks, lines, private
 from tapelab.explain.ground.evaluation import MODULES, CannotRun, Evaluation
 from tapelab.explain.ground.explain_tape import gradients_returned
 from tapelab.explain.ground.log import Event, Kind, keys_of, ran_before
-from tapelab.explain.ground.walks import reachable
-from tapelab.explain.missing.cut_path import unwatched_variable
-from tapelab.explain.missing.question import Question
-from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.missing.cut_path import of_lost_write, unwatched_variable
+from tapelab.explain.missing.question import Finding, Question
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 import tensorflow as tf
@@ -73,10 +72,6 @@ def _tensor(question: Question, key: int) -> tf.Tensor:
     """A tensor of the log, or a target."""
     tensor = question.log.tensors.get(key)
     return next(one for one in question.targets if key in keys_of(one)) if tensor is None else tensor
-
-
-def _dtype(question: Question, key: int) -> tf.DType:
-    return _tensor(question, key).dtype
 
 
 def _value(question: Question, key: int) -> np.ndarray:
@@ -279,14 +274,16 @@ class _Again:
 def _read_before(question: Question, sides: _Sides) -> Finding | None:
     """The source was read before the tape opened, and the target was made of what came of that."""
     log = question.log
+    old = [key for key in sides.roots if key < log.opened and _tensor(question, key).dtype.is_floating]
+    line = next((line for key in old if (line := _by_an_earlier_tape(question.start, key))), None)
+    if line is not None:
+        return _made_before(line, "")
     if _reads(question) or (question.start > log.opened and not question.is_variable):
         return None
-    old = [key for key in sides.roots if key < log.opened and _dtype(question, key).is_floating]
     for key in old:
-        line = _by_an_earlier_tape(question.start, key)
-        origin = None if line else question.origins().reading(_tensor(question, key), question.source)
-        if line or origin:
-            return _made_before(line or origin.line, "" if line else origin.function)
+        origin = question.origins().reading(_tensor(question, key), question.source)
+        if origin is not None:
+            return _made_before(origin.line, origin.function)
     seen = {event.line for event in log.events}
     for event in log.events if old else ():
         call = expressions.at(event.place.code, event.place.instruction)
@@ -341,6 +338,10 @@ def _unused(question: Question, sides: _Sides) -> Finding | None:
 def _unrelated(question: Question, sides: _Sides) -> Finding:
     """Nothing else applies: say where what was made of the source ends."""
     log, flow = question.log, question.flow
+    called = [one.place.function for one in log.events if not sides.upstream.isdisjoint(one.outputs)]
+    lost = next((lost for one in called if one is not None and (lost := of_lost_write(one.graph))), None)
+    if lost is not None:
+        return lost
     branch = next((one for one in log.departures if one.key in sides.downstream and one.how == "__bool__"), None)
     if branch is not None:
         more = f" {question.source_name} only decided which branch of Python code ran."

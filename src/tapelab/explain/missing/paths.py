@@ -7,9 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from tapelab.explain.ground.log import Event, Kind, Log, Unrecorded, keys_in
-from tapelab.explain.ground.walks import cheapest, reachable
-from tapelab.explain.missing.inside_functions import Cut, body_of, cost_of
-from tapelab.explain.missing.one_operation import Conductors
+from tapelab.explain.missing.inside_functions import Conductors, Cut, body_of, cost_of
+from tapelab.graphs.walks import cheapest, reachable
 
 import tensorflow as tf
 

@@ -26,11 +26,10 @@ from tapelab.explain.models.bad_rows import NotFinite, not_finite_in, row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
-from tapelab.explain.values.rerun.backward import slopes
+from tapelab.explain.values.rerun.evidence import slopes
 from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.study import study, worded
 from tapelab.explain.values.zeros import RELUS
-from tapelab.graphs.operations import known
 
 import numpy as np
 import tensorflow as tf
@@ -39,7 +38,7 @@ FAR = 1e4  # times smaller or larger than the gradients nearest the loss: vanish
 _MANY_ZEROS = 0.4
 _OF_LARGE = frozenset({"overflow", "saturated", "dead_relu", "clipped", "exploding", "steep"})
 _UNSCALED = 50.0  # data that are larger are in some unit of their own
-_FLAT = 0.01  # a slope below this counts as saturated
+_FLAT = 0.01  # a slope below this is that of a unit that is off
 
 
 def diagnose(
@@ -108,8 +107,7 @@ def diagnosed(
         weights: [(variable, value)] to put in place meanwhile.
         without_step: whether not to see what a whole step does to the weights.
     """
-    if not all(layer.built for layer in model_step.layers_of(model)):
-        model(model_step.inputs_of(batch))
+    model_step.build(model, batch)
     if not model.trainable_variables:
         raise ValueError(
             f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"
@@ -129,7 +127,12 @@ def diagnosed(
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (*_notes(model, tape, parts), *_idle(variables), *_unscaled(batch, variables)),
+            (
+                *_notes(model, tape, parts),
+                *_idle(variables),
+                *_unscaled(batch, variables),
+                *_unfit_metrics(model, batch),
+            ),
             step,
         )
 
@@ -257,9 +260,6 @@ def _status(
         return ("exploding" if is_large else "vanishing"), found
     if found.symptom == "partly zero" and zeros >= _MANY_ZEROS:
         return "partly zero", found
-    # A few units that are off on one batch: `LayerHealth` counts them.
-    if found.symptom == "partly zero" and found.code in ("", "dead_relu"):
-        found = dataclasses.replace(found, healthy=True, line=None, layer="", **nothing)
     return "fine", found
 
 
@@ -304,31 +304,19 @@ def _fix_in_layer(one: Explanation) -> str:
 
 
 def _layers(model: tf.keras.Model, tape: ExplainTape, variables: Sequence[VariableHealth]) -> Iterator[LayerHealth]:
-    """The activations of each layer, as `LayerHealth`."""
+    """The dead units of each layer of ReLUs, as `LayerHealth`."""
     names = {layer.name for layer in model_step.layers_of(model)}
     evidence = next((one.evidence for one in variables if one.evidence is not None), None)
-    trace = evidence.trace if evidence is not None else Trace(tape.log)
-    found = {}
+    trace, found = evidence.trace if evidence is not None else Trace(tape.log), {}
     for node in trace.nodes:
-        if node.layer not in names or not node.inputs or not np.isfinite(array(trace.values[node.inputs[0]])).all():
-            continue
-        if node.op == "Softmax":
-            values = array(trace.values[node.outputs[0]])
-            is_flat = np.broadcast_to((values * (1 - values) < _FLAT).all(axis=-1, keepdims=True), values.shape)
-            found.setdefault((node.layer, node.op), []).append(is_flat)  # of a whole row
-        elif known(node.op).has("unit"):
-            found.setdefault((node.layer, node.op), []).append(np.abs(slopes(trace, node)) < _FLAT)
-    for (layer, op), flat in found.items():
-        widths = {one.shape[-1] for one in flat if one.ndim > 1}
-        rows = sum(one.size for one in flat) // max(widths, default=1)
-        if len(widths) != 1 or rows < 2:
-            continue
-        (units,) = widths
-        is_flat, name = np.concatenate([one.reshape(-1, units) for one in flat]), spelled(op).rstrip("6")
-        if op in RELUS:
-            yield LayerHealth(layer, name, units, float(is_flat.all(axis=0).mean()), None)
-        else:
-            yield LayerHealth(layer, name, units, None, float(is_flat.mean()))
+        got = array(trace.values[node.inputs[0]]) if node.op in RELUS and node.layer in names else np.zeros(0)
+        if got.ndim > 1 and np.isfinite(got).all():
+            off = np.abs(slopes(trace, node)).reshape(-1, got.shape[-1]) < _FLAT
+            found.setdefault((node.layer, node.op, got.shape[-1]), []).append(off)
+    for (layer, op, units), off in found.items():
+        rows = np.concatenate(off)
+        if len(rows) > 1:
+            yield LayerHealth(layer, spelled(op).rstrip("6"), units, float(rows.all(axis=0).mean()))
 
 
 def _forms_of(variable: Any) -> tuple[Any, ...]:
@@ -345,6 +333,15 @@ def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
             if values.size and np.isfinite(values).all() and np.abs(values).max() >= _UNSCALED:
                 low, high = values.min(), values.max()
                 yield f"{name} goes from {low:g} to {high:g}: scale it, such as {name} / {np.abs(values).max():g}."
+
+
+def _unfit_metrics(model: tf.keras.Model, batch: Any) -> Iterator[str]:
+    """What is said of an accuracy of numbers that are no classes."""
+    labels = batch[1] if isinstance(batch, tuple) and len(batch) > 1 else None
+    names = {inner.name for one in model.metrics for inner in getattr(one, "metrics", [one])}
+    is_measured = tf.is_tensor(labels) and labels.dtype.is_floating and bool((array(labels) % 1).any())
+    if is_measured and names & {"acc", "accuracy", "binary_accuracy"}:
+        yield 'The accuracy counts equal numbers, and y has others than whole ones: take a metric such as "mae".'
 
 
 def _idle(variables: Sequence[VariableHealth]) -> Iterator[str]:

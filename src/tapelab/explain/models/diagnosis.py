@@ -48,26 +48,22 @@ class VariableHealth(Explanation):
 
 @dataclasses.dataclass(frozen=True)
 class LayerHealth:
-    """The activations of one layer on the batch.
+    """The units of one layer of ReLUs on the batch.
 
     Attributes:
         layer: its name.
-        activation: such as "relu", "sigmoid" or "softmax".
+        activation: such as "relu".
         units: how many units it has.
-        dead: of a ReLU, the share of units that are flat for every example; None for others.
-        saturated: the share of values at an end of the activation, where its slope is below 0.01; None for ReLU.
+        dead: the share of units that are flat for every example.
     """
 
     layer: str
     activation: str
     units: int
-    dead: float | None
-    saturated: float | None
+    dead: float
 
     def __str__(self) -> str:
-        if self.dead is not None:
-            return f"{self.layer} ({self.activation}): {round(self.dead * self.units)} of {self.units} units dead"
-        return f"{self.layer} ({self.activation}): {self.saturated:.0%} of the values saturated"
+        return f"{self.layer} ({self.activation}): {round(self.dead * self.units)} of {self.units} units dead"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -97,7 +93,11 @@ class Diagnosis(Told):
     told: frozenset[str] | None = None
 
     def __bool__(self) -> bool:
-        return math.isfinite(self.loss) and not self.sick and not self.step
+        return math.isfinite(self.loss) and not self.sick and not self.step and not self._dying
+
+    @property
+    def _dying(self) -> list[LayerHealth]:
+        return [layer for layer in self.layers if layer.dead >= _DYING]
 
     def __getitem__(self, name: str) -> VariableHealth:
         """The `VariableHealth` of a variable by its path."""
@@ -119,17 +119,13 @@ class Diagnosis(Told):
     @property
     def _verdict(self) -> str:
         count, sick = len(self.variables), len(self.sick)
-        what = (
-            f"{sick} of {count} variables {'have' if sick > 1 else 'has'} a bad gradient"
-            if sick
-            else f"all {count} variables learn"
-        )
-        what = what if count > 1 else ("its variable has a bad gradient" if sick else "its variable learns")
-        dying = [str(layer) for layer in self.layers if (layer.dead or 0) >= _DYING]
-        if not sick and (self.step or dying):
-            what = f"all {count} variables get gradients, and " + (
-                "the step hardly uses them" if self.step else dying[0]
-            )
+        bad = "something to mend" if all(one.status == "fine" for one in self.sick) else "a bad gradient"
+        who = f"{sick} of {count} variables {'have' if sick > 1 else 'has'}" if count > 1 else "its variable has"
+        learns = f"all {count} variables learn" if count > 1 else "its variable learns"
+        what = f"{who} {bad}" if sick else learns
+        if not sick and (self.step or self._dying):
+            what = f"all {count} variables get gradients, and "
+            what += "the step hardly uses them" if self.step else str(self._dying[0])
         return f"{self.model}: {what}"
 
     def lines(self, style: Style) -> Iterator[str]:
@@ -148,9 +144,8 @@ class Diagnosis(Told):
             yield from _story(style, first)
         if self.step:
             yield style.text(self.step)
-        seen = self.layers if self.told is None else ()
-        unwell = [str(layer) for layer in seen if (layer.dead or 0) > 0 or (layer.saturated or 0) >= 0.1]
-        if unwell:
+        unwell = [str(layer) for layer in self.layers if layer.dead > 0]
+        if unwell and self.told is None:
             yield style.text("Activations: " + "; ".join(unwell) + ".")
         for note in self.notes:
             yield style.text(note)

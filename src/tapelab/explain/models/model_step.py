@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -65,6 +65,12 @@ def inputs_of(batch: Any) -> Any:
     return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
+def build(model: tf.keras.Model, batch: Any) -> None:
+    """Build a model on a batch where some of its layers are not built yet."""
+    if not all(layer.built for layer in layers_of(model)):
+        model(inputs_of(batch))
+
+
 def _tensors(data: Any) -> Any:
     if data is None:
         return None
@@ -95,6 +101,18 @@ def everything_in(model: tf.keras.Model) -> list[Any]:
     for optimizer in optimizers_of(model):
         found += optimizer.variables
     return list({id(variable): variable for variable in found}.values())
+
+
+def state_of(model: tf.keras.Model, with_collected: bool = False) -> list[Any]:
+    """Return every variable that a step depends on: all that it may change but the metrics' and the optimizers'.
+
+    Args:
+        with_collected: whether the gradients that optimizers collect over several steps are among them.
+    """
+    own = [one for optimizer in optimizers_of(model) for one in optimizer.variables]
+    others = {id(one) for one in (*own, *model.metrics_variables)}
+    collected = [one for one in own if with_collected and "gradient_accum" in one.path]
+    return [one for one in everything_in(model) if id(one) not in others] + collected
 
 
 def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
@@ -256,18 +274,13 @@ def _noting(asked: list[tuple[Any, Any]]) -> contextlib.AbstractContextManager[A
 
 
 @contextlib.contextmanager
-def attributes(*changes: tuple[Any, Mapping[str, Any]]) -> Iterator[None]:
-    """Within this context objects have other attributes: each of `changes` is (object, name → value)."""
-    with contextlib.ExitStack() as stack:
-        for one, values in changes:
-            stack.enter_context(mock.patch.multiple(one, **values))
-        yield
-
-
-def _idle(optimizers: Sequence[tf.keras.optimizers.Optimizer]) -> contextlib.AbstractContextManager[None]:
+def _idle(optimizers: Sequence[tf.keras.optimizers.Optimizer]) -> Iterator[None]:
     """Make optimizers do nothing, so that a step neither moves the weights nor makes variables for them."""
 
     def nothing(*arguments: Any, **keywords: Any) -> None:
         return None
 
-    return attributes(*((one, {"apply": nothing, "apply_gradients": nothing}) for one in optimizers))
+    with contextlib.ExitStack() as stack:
+        for one in optimizers:
+            stack.enter_context(mock.patch.multiple(one, apply=nothing, apply_gradients=nothing))
+        yield

@@ -48,7 +48,7 @@ def about_step(model: tf.keras.Model, batch: Any, before: model_step.Weights) ->
     rate = rate_of(model)
     said = f"The step raises the loss of its own batch from {old:.4g} to {new:.4g}, and {part:g} of it lowers it to"
     said += f" {lower:.4g}: the learning rate{'' if rate is None else f' ({rate:g})'} is too large."
-    return f"{said}\n{TRIED['works']}\n    learning_rate={part * (1.0 if rate is None else rate):g}"
+    return f"{said}\n{TRIED['untried']}\n    learning_rate={part * (1.0 if rate is None else rate):g}"
 
 
 def about_own_step(model: tf.keras.Model, batch: Any) -> str:

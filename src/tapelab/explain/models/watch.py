@@ -1,33 +1,52 @@
 """`Watch`: a callback that stops `fit` at the first step that makes something not finite, and explains that step.
 
-Keras runs a compiled step, which no tape can look into, and after which the weights that made the NaN are gone. So the
-step that runs is the model's own with a look in its graph (`WatchedStep`), which also hands out the batch and the
-weights from before. Where the look finds something, that step is run once more, eagerly, under an `ExplainTape`.
+Keras runs a compiled step, which no tape can look into, and after which the weights that made the NaN are gone. So each
+batch is drawn here and the weights are read before the model's own step runs on it. Where a look at what it left finds
+something, that step is run once more, eagerly, under an `ExplainTape`.
 """
 
 import collections
-import concurrent.futures
 import dataclasses
 import itertools
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import TRIED
-from tapelab.explain.models import watched_step
+from tapelab.explain.models import model_step
 from tapelab.explain.models.bad_rows import NotFinite, about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import asked_at, diagnosed, name_of
 from tapelab.explain.models.diagnosis import Diagnosis, listed
 from tapelab.explain.models.rate import about_step, rate_of
-from tapelab.explain.models.watched_step import Looked, WatchedStep
 
 import numpy as np
 import tensorflow as tf
 
-_STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 _GROWTH = 3.0  # how many times the gradient's norm must grow in each step for the training to count as diverging
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """One step, after it ran.
+
+    Attributes:
+        step: its number, from 0.
+        batch: the batch, as the model's train_step got it.
+        before: [(variable, value)]: what the step depended on, as it was before it ran.
+        logs: what the step returned.
+    """
+
+    step: int
+    batch: Any
+    before: model_step.Weights
+    logs: Any
+
+    @property
+    def losses(self) -> dict[str, Any]:
+        """Those of the logs that are losses, by name."""
+        return {name: value for name, value in dict(self.logs or {}).items() if "loss" in name}
 
 
 class Watch(tf.keras.callbacks.Callback):
@@ -37,18 +56,17 @@ class Watch(tf.keras.callbacks.Callback):
 
         model.fit(x, y, callbacks=[Watch()])
 
-    - Each step is looked at, in its own graph: the loss, the weights that it leaves, and its batch. At the first loss
-      or weight that is not finite the training stops, and why is printed, with the line, the fix, and the rows of the
-      batch where it is a matter of rows. A batch that is not finite and does no harm is only mentioned.
+    - After each step it looks at the loss, the weights, and the batch. At the first loss or weight that is not finite
+      the training stops, and why is printed, with the line, the fix, and the rows of the batch where it is a matter of
+      rows. A batch that is not finite and does no harm is only mentioned.
     - Every so many steps, first before any, it diagnoses the batch as `diagnose` does, and prints what is newly wrong:
       for each of the variables of which Keras only warns that "Gradients do not exist" the reason. After such a step
       it looks whether that was too long: whether it raises the loss of its own batch, which a part of it lowers.
 
     It works with ``jit_compile``, ``class_weight`` and ``sample_weight``, `tf.data`, generators, a custom train_step,
-    gradients that are accumulated over several steps, ``steps_per_execution`` (the steps then run one by one), and
-    under a `tf.distribute.MirroredStrategy`. The step that is explained runs eagerly, without XLA and on one device;
-    where it is in order then, that is said. The model's step is compiled anew for `fit`; the model is as before when
-    `fit` ends; where an error in another callback or in the data ends it, at the next `fit`.
+    gradients that are accumulated over several steps, and ``steps_per_execution`` (the steps then run one by one). The
+    step that is explained runs eagerly and without XLA; where it is in order then, that is said. The model is as before
+    when `fit` ends; where an error in another callback or in the data ends it, at the next `fit`.
 
     Attributes:
         diagnosis: the `Diagnosis` of the step that went wrong; None if none did.
@@ -80,19 +98,16 @@ class Watch(tf.keras.callbacks.Callback):
 
     def _forget(self) -> None:
         self.diagnosis, self.step, self.rows, self.recent, self.samples, self.story = None, None, [], [], [], ""
-        self._expected, self._known, self._can_sample = False, set(), True
+        self._expected, self._known, self._can_sample, self._count = False, set(), True, 0
         self._kept = collections.deque(maxlen=self.remember)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        model = self.model
-        if not isinstance(model.distribute_strategy, _STRATEGIES) and not watched_step.is_undistributed(model):
-            raise ValueError(
-                f"Watch does not work under a {type(model.distribute_strategy).__name__}; train under a "
-                "MirroredStrategy or without a strategy to find the mistake"
-            )
+        strategy = type(self.model.distribute_strategy).__name__
+        if strategy != "_DefaultDistributionStrategy":
+            raise ValueError(f"Watch does not work under a {strategy}; train without a strategy to find the mistake")
         self._forget()
         self._asked = asked_at(sys._getframe(1), 0)
-        model.train_function = self._make_function()
+        self.model.train_function = self._make_function()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._expected = True
@@ -103,7 +118,7 @@ class Watch(tf.keras.callbacks.Callback):
 
     def _make_function(self) -> Callable[[Iterator[Any]], Any]:
         """What stands in for the model's train_function."""
-        original, model, run = self.model.train_function, weakref.ref(self.model), WatchedStep(self.model)
+        original, model = self.model.train_function, weakref.ref(self.model)
 
         def restore() -> None:
             if model() is not None and model().train_function is watched:  # it may have been replaced meanwhile
@@ -115,7 +130,7 @@ class Watch(tf.keras.callbacks.Callback):
                 return original(iterator)
             self._expected = False
             try:
-                return self._steps(iterator, run)
+                return self._steps(iterator, original)
             except StopIteration:
                 raise
             except BaseException:
@@ -125,38 +140,50 @@ class Watch(tf.keras.callbacks.Callback):
         self._restore = restore
         return watched
 
-    def _steps(self, iterator: Iterator[Any], run: WatchedStep) -> Any:
+    def _steps(self, iterator: Iterator[Any], run: Callable[[Iterator[Any]], Any]) -> Any:
         """Run as many steps as Keras asks for. Returns the logs of the last."""
         logs = None
-        for _ in range(self.model.steps_per_execution):
+        for drawn in itertools.islice(iterator, self.model.steps_per_execution):
+            # Keras passes a missing part of a batch as an optional without a value.
+            batch = tf.nest.map_structure(lambda one: None if isinstance(one, tf.experimental.Optional) else one, drawn)
+            model_step.build(self.model, batch)
+            if self._count < 2:  # the first step makes what the optimizer keeps
+                self._look_at_variables()
+            before = list(zip(self._depended_on, self._read(), strict=True))
             try:
-                looked = run(iterator)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                break
+                logs = run(iter([drawn]))
             except ValueError as error:
-                if "No gradients provided" in str(error):  # raised while the step was traced: no batch was drawn for it
-                    self.report(f"Watch, before any step: {self._of_batch(next(iterator), ())}")
+                if "No gradients provided" in str(error):  # raised while the step was traced
+                    self.report(f"Watch, before any step: {self._of_batch(batch, ())}")
                 raise
-            self._take(looked, run)
-            logs = looked.logs
+            self._take(Looked(self._count, batch, before, logs))
+            self._count += 1
             if self.model.stop_training:
                 break
         if logs is None:
             raise StopIteration
         return logs
 
-    def _take(self, looked: Looked, run: WatchedStep) -> None:
+    def _look_at_variables(self) -> None:
+        """Compile the reading of what a step depends on, and the sum of what it leaves."""
+        self._depended_on, self._left = (model_step.state_of(self.model, collected) for collected in (False, True))
+        options = {"autograph": False, "reduce_retracing": True}
+        self._read = tf.function(lambda: [tf.identity(one) for one in self._depended_on], **options)
+        self._sum = tf.function(lambda more: _sum_of([*self._left, *more]), **options)
+
+    def _take(self, looked: Looked) -> None:
         """Keep a step, and see what is to be said of it."""
         self._kept.append(looked)
         if self.every and self._can_sample and looked.step % self.every == 0:
             self._sample(looked)
             self._look_at_rate(looked)
-        if not math.isfinite(looked.total):
-            self._look_closer(looked, run.looked_at())
+        more = [*tf.nest.flatten(looked.batch, expand_composites=True), *looked.losses.values()]
+        if not math.isfinite(self._sum([tf.convert_to_tensor(one) for one in more if one is not None])):
+            self._look_closer(looked)
 
     def _sample(self, looked: Looked) -> None:
         try:
-            found = self._diagnosed(looked)
+            found = self._of_batch(looked.batch, looked.before)
         except Exception as error:  # a sample must not end the training
             self._can_sample = False
             self.report(f"Watch: this model cannot be diagnosed: {type(error).__name__}: {error}")
@@ -169,28 +196,24 @@ class Watch(tf.keras.callbacks.Callback):
             self.report(f"Watch, step {looked.step}: {dataclasses.replace(found, told=told)}")
 
     def _look_at_rate(self, looked: Looked) -> None:
-        if "rate" in self._known or not self._can_sample or not watched_step.is_undistributed(self.model):
+        if "rate" in self._known or not self._can_sample:
             return
         try:
-            said = about_step(self.model, _whole(looked.batch, self.model), looked.before)
+            said = about_step(self.model, looked.batch, looked.before)
         except Exception:  # a sample must not end the training
             return
         if said:
             self._known.add("rate")
             self.report(f"Watch, step {looked.step}: {said}")
 
-    def _diagnosed(self, looked: Looked) -> Diagnosis:
-        """The `Diagnosis` of a step, with the batch and the weights that it had."""
-        return self._of_batch(looked.batch, looked.before)
+    def _of_batch(self, batch: Any, before: model_step.Weights) -> Diagnosis:
+        return diagnosed(self.model, None, batch, self._asked, before, without_step=True)
 
-    def _of_batch(self, data: Any, before: Any) -> Diagnosis:
-        return _outside_strategies(diagnosed, self.model, None, _whole(data, self.model), self._asked, before, True)
-
-    def _look_closer(self, looked: Looked, variables: Sequence[Any]) -> None:
-        """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""
-        batch = not_finite_in(_whole(looked.batch, self.model))
-        after = [name_of(one, self.model) for one in variables if not is_finite(one)]
-        losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not is_finite(value)]
+    def _look_closer(self, looked: Looked) -> None:
+        """A sum is not finite: see of which numbers, and end the training if that does harm."""
+        batch = not_finite_in(looked.batch)
+        after = [name_of(one, self.model) for one in self._left if not is_finite(one)]
+        losses = [name for name, value in looked.losses.items() if not is_finite(value)]
         if after or losses:
             self.model.stop_training = True
             before = [name_of(one, self.model) for one, value in looked.before if not is_finite(value)]
@@ -211,22 +234,15 @@ class Watch(tf.keras.callbacks.Callback):
         head = [f"Watch stopped the training: step {self.step} made the loss or a weight not finite."]
         head.append(f"Not finite after it: {listed(after)}.")
         try:
-            batch = _whole(looked.batch, self.model)
-            self.rows, said = about_rows(
-                batch, in_batch, lambda part: _outside_strategies(is_sound, self.model, part, looked.before)
-            )
+            self.rows, said = about_rows(looked.batch, in_batch, lambda part: is_sound(self.model, part, looked.before))
             head += said
-            self.diagnosis = self._diagnosed(looked)
-            self.recent = [self._measured(one) for one in self._kept if one.step < self.step]
-            self.recent.append((self.step, self.diagnosis.loss, _whole_norm(self.diagnosis)))
+            for kept in self._kept:
+                self.diagnosis = self._of_batch(kept.batch, kept.before)
+                self.recent.append((kept.step, self.diagnosis.loss, _whole_norm(self.diagnosis)))
         except Exception as error:
             head.append(f"It could not be run again: {type(error).__name__}: {error}")
             return "\n".join(head)
         return "\n".join([*head, *self._told()])
-
-    def _measured(self, kept: Looked) -> tuple[int, float, float]:
-        found = self._diagnosed(kept)
-        return kept.step, found.loss, _whole_norm(found)
 
     def _told(self) -> Iterator[str]:
         found = self.diagnosis
@@ -254,29 +270,14 @@ class Watch(tf.keras.callbacks.Callback):
         return len(pairs) > 1 and all(new > _GROWTH * old > 0 or not math.isfinite(new) for old, new in pairs)
 
 
-def _value(part: Any) -> Any:
-    """Keras passes a missing part of a batch as an optional without a value."""
-    return None if isinstance(part, tf.experimental.Optional) else part
+def _sum_of(values: Iterable[Any]) -> tf.Tensor:
+    """The sum of all floating-point numbers in tensors and variables: finite where all of these are, but for overflow.
 
-
-def _whole(data: Any, model: tf.keras.Model) -> Any:
-    """A batch as the model's train_step gets it; under a strategy, those of all replicas together."""
-    if watched_step.is_undistributed(model):
-        return tf.nest.map_structure(_value, data)
-    parts = model.distribute_strategy.experimental_local_results(data)
-    return tf.nest.map_structure(_joined, *parts)
-
-
-def _joined(*values: Any) -> Any:
-    return None if _value(values[0]) is None else tf.concat(values, 0)
-
-
-def _outside_strategies(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where no strategy's scope is open: eager gradients are to be had only there."""
-    if not tf.distribute.has_strategy():
-        return function(*arguments)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(function, *arguments).result()
+    So a sum that is not finite is a reason to look again at each number, and no verdict.
+    """
+    floating = [tf.convert_to_tensor(one) for one in values if tf.as_dtype(one.dtype).is_floating]
+    wide = [tf.cast(one, tf.float32) if one.dtype.size < 4 else one for one in floating]
+    return tf.add_n([tf.zeros((), tf.float64), *(tf.cast(tf.reduce_sum(one), tf.float64) for one in wide)])
 
 
 def _of_no_step(step: int, names: Sequence[str]) -> str:

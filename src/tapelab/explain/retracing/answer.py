@@ -32,12 +32,14 @@ class Retracing(Told):
         causes: a tuple of `RetracingCause`, the one with the most traces first; empty where there is
             nothing to explain.
         unknown: why the causes are not known; empty where they are.
+        note: what is to be said besides.
     """
 
     function: str
     traces: int
     causes: tuple[RetracingCause, ...] = ()
     unknown: str = ""
+    note: str = ""
 
     @property
     def healthy(self) -> bool:
@@ -68,6 +70,8 @@ class Retracing(Told):
                 yield style.line(cause.line)
             if cause.fix:
                 yield style.text(TRIED["untried"]) + style.block(cause.fix)
+        if self.note:
+            yield style.text(self.note)
 
 
 class Retracings(Told, list[Retracing]):
@@ -146,26 +150,16 @@ def _explain(function: Function) -> Retracing:
     name = _called(function)
     if traces.BLIND:
         return Retracing(name, function.experimental_get_tracing_count(), unknown=traces.BLIND)
-    methods, found = traces.objects_of(function), traces.traces_of(function)
-    if methods and not found:
-        return _of_methods(function, methods)
-    causes = causes_of(function, found)
-    # TensorFlow counts the traces of a definition, whichever tf.function was made of it. Two may be wanted.
-    others = traces.recent_traces(function) - len(found)
-    if others > 1 and len(found) == 1 and not _step_of(function):
-        causes.append(made_anew("made_anew", name, others + 1, found[-1].line))
-    return Retracing(name, len(found), tuple(causes))
+    found = traces.traces_of(function)
+    seen_apart = "" if len(found) > 1 else _SEEN_APART
+    return Retracing(name, len(found), tuple(causes_of(function, found)), note=seen_apart)
 
 
-def _of_methods(function: Function, methods: Sequence[Function]) -> Retracing:
-    found = [traces.traces_of(one) for one in methods]
-    used = [its for its in found if its]
-    count = max(len(used), traces.recent_traces(function))
-    causes = merged(cause for one, its in zip(methods, found, strict=True) for cause in causes_of(one, its))
-    if count > 1:
-        cause = made_anew("new_objects", _called(function), count, used[-1][-1].line if used else None)
-        causes.insert(0, _judged(cause, len(used)))
-    return Retracing(_called(function), max(sum(map(len, found)), count), tuple(causes))
+# What keeps no traces of its own: a method of a class, and each function that is made anew in a loop.
+_SEEN_APART = (
+    "Methods of several objects, and functions that are made anew, keep their traces apart: watch what runs "
+    "with `with explain_retracing() as report:`."
+)
 
 
 @contextlib.contextmanager

@@ -1,15 +1,109 @@
 """What made TensorFlow trace a function again: how its traces differ, in words and with the fix as code."""
 
+import ast
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import RETRACED
+from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.retracing import callables, traces
+from tapelab.explain.retracing import callables
 from tapelab.explain.retracing.callables import Function
-from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
+
+import tensorflow as tf
+
+
+def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
+    """Return the axes in which shapes of one rank differ, a list of integers."""
+    return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
+
+
+def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | None:
+    """Return the part of a call, as an `ast.expr`, that is an argument or holds it; None where it is not known."""
+    if call is None or not path:
+        return None
+    name = _top(path)
+    code = getattr(callables.plain(function), "__code__", None)
+    if code is None:
+        return None
+    names = list(code.co_varnames[: code.co_argcount])
+    if callables.is_method(function):
+        names = names[1:]
+    if name in names:
+        return argument(call, names.index(name), (name,))
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def _top(path: str) -> str:
+    return path.split("[")[0].split(".")[0]
+
+
+def expression_of(function: Function, call: ast.Call | None, path: str) -> str | None:
+    """The learner's source of an argument in the call, or None."""
+    found = _passed(function, call, path)
+    return ast.unparse(found) + path[len(_top(path)) :] if found is not None else None
+
+
+def _call_with(function: Function, trace: FunctionTrace, path: str, wrapping: str) -> str:
+    """The call's source with an argument replaced: `wrapping` is its new source, {} the old one; or that in words."""
+    found = _passed(function, trace.call, path)
+    if _top(path) == path and found is not None:
+        return ast.unparse(replaced(trace.call, found, wrapping.format(ast.unparse(found))))
+    if _top(path) == path and len({_top(one) for one in trace.leaves}) == 1:
+        return f"{callables.name_of(function)}({wrapping.format(path)})"
+    said = expression_of(function, trace.call, path) or path
+    return f"# pass {wrapping.format(said)} in place of {said}"
+
+
+def fix_of(function: Function, path: str, code: str, last: int, found: Sequence[FunctionTrace]) -> str:
+    """Return what to write against one cause, as code; empty where nothing is to be mended.
+
+    Args:
+        function: the ``tf.function``.
+        path: the place in the arguments.
+        code: of the cause.
+        last: the number of the last trace that it brought.
+        found: all traces.
+    """
+    name, latest = callables.name_of(function), found[last]
+    leaves = [trace.leaves[path] for trace in found[: last + 1] if path in trace.leaves]
+    if code == "shape":
+        return _fix_of_shape(function, path, leaves)
+    if code == "dtype":
+        return _call_with(function, latest, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
+    if code == "python_value":
+        made = "tf.constant({})"
+        floating = [one.dtype for one in latest.leaves.values() if one.dtype is not None and one.dtype.is_floating]
+        if floating and all(isinstance(leaf.value, int | float) for leaf in leaves):
+            # A Python number takes the dtype of what it meets; a tensor has one of its own.
+            made = f"tf.constant({{}}, {floating[0]!r})"
+        fixed = _call_with(function, latest, path, made)
+        why = f"# if {name} needs it in Python, as a shape or for a Python loop, a trace for each value is the price"
+        return f"{fixed}  # a tensor: one trace for all values\n{why}"
+    if code == "object" and any("function" in leaf.value for leaf in leaves):
+        return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
+    if code == "structure" and any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
+        fixed = _call_with(function, latest, path, "tf.stack({})")
+        return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
+    if code == "kind":
+        values = [trace for trace in found if path in trace.leaves and trace.leaves[path].kind == "value"]
+        dtypes = [leaf.dtype for leaf in leaves if leaf.dtype is not None]
+        if values and dtypes and values[-1].leaves[path].value is not None:
+            fixed = _call_with(function, values[-1], path, f"tf.constant({{}}, {dtypes[-1]!r})")
+            return f"{fixed}  # a tensor in every call"
+    return RETRACED[code].fix.format(name=name, path=path)
+
+
+def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf]) -> str:
+    shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
+    if getattr(function, "_jit_compile", False):
+        first = f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"
+        return f"{first}\ndataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"
+    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
+    more = "\n# or one batch size: dataset.batch(n, drop_remainder=True)" if is_batch else ""
+    return "@tf.function(reduce_retracing=True)  # one trace for all sizes" + more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +151,8 @@ def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0
         earlier = [_differences(old, trace) for old in found[:number]]
         # Of those that resemble it as much, the latest. A list built in another way is less alike than all its values.
         differences = min(reversed(earlier), key=lambda one: (sum(code == "structure" for _, code in one), len(one)))
-        differences = _of_whole_lists(differences, trace)
-        if traces.relaxes(function):
-            differences = [
-                (path, "relaxed" if code == "shape" and _covers(trace, found[:number], path) else code)
-                for path, code in differences
-            ]
+        if getattr(function, "_reduce_retracing", False):
+            differences = [(path, "relaxed" if code == "shape" else code) for path, code in differences]
         for difference in differences:
             by_cause.setdefault(difference, []).append(number)
     causes = [_cause(function, difference, numbers, found) for difference, numbers in by_cause.items()]
@@ -100,20 +190,6 @@ def _differences(old: FunctionTrace, new: FunctionTrace) -> list[tuple[str, str]
     return found
 
 
-def _of_whole_lists(differences: Sequence[tuple[str, str]], trace: FunctionTrace) -> list[tuple[str, str]]:
-    """Differences in which a list or tuple of numbers of which several have changed counts as one."""
-    changed = [path for path, code in differences if code == "python_value"]
-    lists = {path for path, leaf in trace.leaves.items() if str(leaf.value).startswith(("a list", "a tuple"))}
-    whole = {path: path.rpartition("[")[0] for path in changed}
-    several = {one for one in lists if sum(within == one for within in whole.values()) > 1}
-    return list(
-        dict.fromkeys(
-            (whole[path], code) if code == "python_value" and whole[path] in several else (path, code)
-            for path, code in differences
-        )
-    )
-
-
 def _same_leaves(old: FunctionTrace, new: FunctionTrace) -> bool:
     return old.leaves.keys() == new.leaves.keys() and all(
         leaf.same(new.leaves[path]) for path, leaf in old.leaves.items()
@@ -138,16 +214,6 @@ def _codes(before: Leaf, after: Leaf) -> list[str]:
     return codes or ["other_type"]
 
 
-def _covers(trace: FunctionTrace, earlier: Sequence[FunctionTrace], path: str) -> bool:
-    """Whether a trace gave up a dimension that earlier ones still had."""
-    shape = trace.leaves[path].shape
-    return not shape.is_fully_defined() and any(
-        old.leaves[path].shape.is_compatible_with(shape)
-        for old in earlier
-        if path in old.leaves and old.leaves[path].shape is not None
-    )
-
-
 def _text(leaf: Leaf | None, code: str) -> str:
     """What one leaf was, as text."""
     if leaf is None:
@@ -163,12 +229,6 @@ def _text(leaf: Leaf | None, code: str) -> str:
     return str(leaf.value)
 
 
-def _text_of_list(trace: FunctionTrace, path: str) -> str:
-    """The values in a list or tuple, as text; empty where a path is none."""
-    values = [_text(leaf, "python_value") for inner, leaf in trace.leaves.items() if inner.startswith(f"{path}[")]
-    return f"[{', '.join(values)}]" if values else ""
-
-
 def _cause(
     function: Function, difference: tuple[str, str], numbers: Sequence[int], found: Sequence[FunctionTrace]
 ) -> RetracingCause:
@@ -176,8 +236,6 @@ def _cause(
     path, code = difference
     seen = [trace.leaves.get(path) for trace in found[: numbers[-1] + 1]]
     texts = [_text(leaf, code) for leaf in seen] if path else []
-    if code == "python_value":
-        texts = [_text_of_list(trace, path) or text for trace, text in zip(found, texts, strict=False)]
     values = tuple(dict.fromkeys(texts))
     last = found[numbers[-1]]
     expression = expression_of(function, last.call, path)

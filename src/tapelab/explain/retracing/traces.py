@@ -24,35 +24,18 @@ import tensorflow as tf
 
 BLIND = None
 try:
-    from tensorflow.core.function.polymorphism import function_cache
     from tensorflow.core.function.trace_type import custom_nest_trace_type, default_types
     from tensorflow.python.eager.polymorphic_function import (
         function_context,
-        polymorphic_function,
         tracing_compilation,
         transform,
     )
     from tensorflow.python.ops.resource_variable_ops import VariableSpec
 
-    _NEEDED = (
-        (function_cache.FunctionCache, "_primary"),
-        (function_cache.FunctionContext, "scope_type"),
-        (function_context.EagerContext, "parent_graph device_functions in_cross_replica_context variable_policy"),
-        (function_context, "make_function_context"),
-        (tracing_compilation, "trace_function"),
-        (tracing_compilation.ScopeType, "VARIABLE_CREATION NO_VARIABLE_CREATION"),
-        (transform, "CONCRETE_FUNCTION_CALLBACKS"),
-        (polymorphic_function, "_frequent_tracing_detector_manager"),
-        (polymorphic_function._frequent_tracing_detector_manager, "_detectors"),
-        (polymorphic_function._FrequentTracingDetector, "_calls_per_tracings"),
-        (custom_nest_trace_type, "CustomNestTraceType"),
-        *((default_types, kind) for kind in ("Literal", "Weakref", "Tuple", "List", "NamedTuple", "Attrs", "Dict")),
-        *((tf.function(lambda: None), name) for name in ("_function_cache", "_descriptor_cache", "_reduce_retracing")),
-    )
-    for _owner, _names in _NEEDED:
-        for _name in _names.split():
-            if not hasattr(_owner, _name):
-                raise AttributeError(f"{getattr(_owner, '__name__', type(_owner).__name__)}.{_name}")
+    # What is read of these below is there as well, or the import says what is not.
+    _ = transform.CONCRETE_FUNCTION_CALLBACKS, tracing_compilation.ScopeType.VARIABLE_CREATION
+    _ = function_context.make_function_context
+    _ = tf.function(lambda: None)._function_cache._primary
 except (ImportError, AttributeError) as error:
     BLIND = f"TensorFlow {tf.__version__} lacks a symbol that explain_retracing looks through: {error}"
 
@@ -130,30 +113,6 @@ def traces_of(function: Function) -> list[FunctionTrace]:
         call = callables.call_on(line, callables.name_of(function)) if direct else None
         found.append(_trace(function_type, context, line, call))
     return mark_makers(found)
-
-
-def relaxes(function: Function) -> bool:
-    """Whether a function was made with ``reduce_retracing=True``."""
-    return bool(function._reduce_retracing)
-
-
-def compiled_by_xla(function: Function) -> bool:
-    """Whether a function was made with ``jit_compile=True``."""
-    return bool(getattr(function, "_jit_compile", False))
-
-
-def objects_of(function: Function) -> list[Function]:
-    """Return the functions that a decorated method has become, one for each object that still exists."""
-    return [made for made in list(function._descriptor_cache.values()) if callables.is_function(made)]
-
-
-def recent_traces(function: Function) -> int:
-    """Return how often this definition was traced lately, whichever ``tf.function`` was made of it."""
-    detectors = polymorphic_function._frequent_tracing_detector_manager._detectors
-    try:
-        return len(detectors[callables.code_of(function)]._calls_per_tracings)
-    except (KeyError, TypeError):
-        return 0
 
 
 @contextlib.contextmanager

@@ -1,51 +1,31 @@
 """The gradient flow: how the norm of the cotangent changes from target to source, and what makes it so."""
 
 import collections
-import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.measure import Gradient, array, rms
+from tapelab.explain.ground.measure import Gradient, rms
 from tapelab.explain.values import mechanisms
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
 
-import numpy as np
-
 HUGE, SMALL = 1e5, 1e-6  # of the largest element; arbitrary, so that a large or small gradient alone is no alarm
 _REPEATED = 3  # as many equal steps are growth or decay
 _STEEP = 1e3  # the factor of one step that counts as steep, and 1 / it as flat
-_NAMED = 3  # contributions
 _SCALING = PASSING | (with_fact("reducing") & with_fact("keeps zeros"))  # as large or small as the learner wanted
 
 
-@dataclasses.dataclass(frozen=True)
-class FlowStep:
-    """One step of the gradient flow.
+class FlowStep(NamedTuple):
+    """One step of the gradient flow: a node, and by which factor the cotangent's root mean square grew on the way back.
 
-    Attributes:
-        node: the `Node`.
-        before: the root mean square of the cotangent that came from the target.
-        after: of the cotangent that it led to, with all other contributions.
+    The cotangent at its end is that with all other contributions. The factor is NaN where one of the two is 0.
     """
 
     node: Node
-    before: float
-    after: float
-
-    @property
-    def line(self) -> Line | None:
-        """The learner's line."""
-        return self.node.line
-
-    @property
-    def factor(self) -> float:
-        """after / before; NaN where one of them is 0."""
-        return self.after / self.before if self.before and self.after else math.nan
+    factor: float
 
 
 def flow(evidence: Evidence) -> list[FlowStep]:
@@ -75,7 +55,8 @@ def flow(evidence: Evidence) -> list[FlowStep]:
         sizes = [size(one, out) if one is not None else -1.0 for one, out in zip(upstream, node.outputs, strict=True)]
         largest = max(range(len(sizes)), key=sizes.__getitem__)
         # All ways into the value add up: a skip connection doubles where each way alone keeps the size.
-        steps.append(FlowStep(node, sizes[largest], size(replay.cotangent(key), key)))
+        before, after = sizes[largest], size(replay.cotangent(key), key)
+        steps.append(FlowStep(node, after / before if before and after else math.nan))
         key = node.outputs[largest]
 
 
@@ -90,13 +71,10 @@ def story(evidence: Evidence, largest: float) -> Story:
         A `Story`; its `is_alarm` is False where no step stands out.
     """
     grows = largest > 1
-    steps = flow(evidence)
-    if not grows and (found := _cancelling(evidence, steps)):
-        return found
-    steps = [step for step in steps if not math.isnan(step.factor)]
+    steps = [step for step in flow(evidence) if not math.isnan(step.factor)]
     groups = collections.defaultdict(list)
     for step in steps:
-        groups[step.line, step.node.op].append(step)
+        groups[step.node.line, step.node.op].append(step)
     by_line = collections.defaultdict(float)
     for (line, _), members in groups.items():
         by_line[line] += _logs(members)
@@ -104,11 +82,13 @@ def story(evidence: Evidence, largest: float) -> Story:
     if not candidates:
         return Story("exists", None, is_alarm=False)
     pick = max if grows else min
-    chosen = pick(candidates, key=lambda members: _logs(members) + 1e-3 * by_line[members[0].line])
+    chosen = pick(candidates, key=lambda members: _logs(members) + 1e-3 * by_line[members[0].node.line])
     worst = pick(chosen, key=lambda step: step.factor)
     if abs(_logs([worst])) > max(math.log10(_STEEP), 0.5 * abs(_logs(chosen))):  # one step, and others of its kind
         chosen = [worst]
-    node, total = chosen[0].node, 10 ** _logs(chosen)
+    # A recurrent layer has its operation for each step, and what comes after it once.
+    layers = [step.node.layer for step in chosen]
+    node, total = chosen[layers.index(max(layers, key=layers.count))].node, 10 ** _logs(chosen)
     values = {"count": len(chosen), "factor": 10 ** (_logs(chosen) / len(chosen)), "total": total}
     together = 10 ** by_line[node.line]
     if len(chosen) >= _REPEATED and (max(total, together) > 30 if grows else min(total, together) < 1 / 30):
@@ -116,40 +96,13 @@ def story(evidence: Evidence, largest: float) -> Story:
     return _single(evidence, node, grows, values)
 
 
-def _cancelling(evidence: Evidence, steps: Sequence[FlowStep]) -> Story | None:
-    """The `Story` of contributions of opposite signs that leave next to nothing; None where none meet on the way."""
-    for key in (evidence.source, *[key for step in reversed(steps) for key in step.node.outputs]):
-        parts = [(node, array(part)) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
-        shapes = {part.shape for _, part in parts}
-        if len(parts) < 2 or len(shapes) > 1 or any(np.iscomplexobj(part) or not part.size for _, part in parts):
-            continue
-        total = array(evidence.replay.cotangent(key))
-        at = np.argmax(np.max([np.abs(part) for _, part in parts], axis=0))
-        terms = [(float(part.flat[at]), _use(evidence, node)) for node, part in parts]
-        terms.sort(key=lambda term: -abs(term[0]))
-        if rms(total) >= max(rms(part) for _, part in parts) / _STEEP:
-            continue
-        named = [f"{term:.3g} by {_place(node)}" for term, node in terms[:_NAMED]]
-        more = f" and {len(terms) - _NAMED} more" if len(terms) > _NAMED else ""
-        values = {"made": ", ".join(named) + more, "total": float(total.flat[at])}
-        return Story("cancelling", terms[0][1], key, values=values, is_alarm=False)
-    return None
-
-
-def _use(evidence: Evidence, node: Node) -> Node:
-    """The node, or of a variable's read the first that uses what was read."""
-    return next(iter(evidence.users(node.outputs[0])), node) if node.op == "ReadVariableOp" else node
-
-
-def _place(node: Node) -> str:
-    return f"{node.name} ({node.line.place})" if node.line else node.name
-
-
 def _logs(steps: Iterable[FlowStep]) -> float:
     return sum(math.log10(step.factor) for step in steps)
 
 
 def _single(evidence: Evidence, node: Node, grows: bool, values: dict[str, Any]) -> Story:
+    if node.is_opaque:
+        return Story("unexplained", node, certain=False)
     if node.op in ("SelfAdjointEigV2", "Svd", "Eig", "MatrixInverse", "MatrixSolve", "Cholesky"):
         code, key = mechanisms.of_infinite(evidence, node)
         return Story("ill_conditioned" if node.op == "Cholesky" else code, node, key, values=values)

@@ -136,8 +136,12 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
                 return node if zero.any() and np.isfinite(values[0]).all() else None
             if zero.any() and nonzero and all(one.all() for one in nonzero):  # a cast of booleans has none
                 return node
-            return None
-        if node.op not in PASSING and node.op not in ("Sum", "Mean"):
+            zeros = [name for name in node.inputs if zero.any() and not evidence.array(name).all()]
+            if len(zeros) != 1:
+                return None
+            key = zeros[0]
+            continue
+        if node.op not in PASSING and node.op not in ("Sum", "Mean", "RealDiv"):
             return None
         key = node.inputs[0]
     return None
@@ -186,6 +190,8 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return "constant_output" if x[0].shape[-1] == 1 else "at_minimum"
     if known(op).has("flat"):
         return "flat_operation"
+    if op in ("ReluGrad", "Relu6Grad", "LeakyReluGrad") and position == 1:
+        return "piecewise_linear"
     if op in ("Abs", "ComplexAbs"):
         return "at_minimum" if at_goal else "at_kink"
     if op == "Pow" and position == 1 and (np.real(x[0]) < 0).any():

@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, with_fact
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 
@@ -95,8 +95,7 @@ def _from_finite(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], .
     hidden = _hidden(evidence, node) if code == "overflow" else None
     if hidden is not None:
         return of_value(evidence, hidden)
-    is_half = bool(node.outputs) and evidence.trace.values[node.outputs[0]].dtype.size == 2
-    return Story(code, node, key, then, {"is_half": is_half})
+    return Story(code, node, key, then)
 
 
 def _got_zero(evidence: Evidence, node: Node, then: tuple[tuple[Node, str], ...]) -> Story:
@@ -204,7 +203,7 @@ def _at_origin(evidence: Evidence, node: Node, position: int) -> Story:
             code = "unexplained"
         if code == "overflow":
             dtype = passed.downstream[position].dtype
-            values |= {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
+            values |= {"is_backward": True, "dtype": dtype.name}
         story = Story(code, node, key, values=values, certain=code != "unexplained")
         if code == "underflow":
             story = _got_zero(evidence, node, turned)

@@ -1,8 +1,7 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
 from tapelab.explain.ground.log import is_handle
-from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.number_text import number
+from tapelab.explain.ground.measure import array, number
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -143,7 +142,6 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         "wrong_in_tensorflow": any(
             _is_wrong_in_tensorflow(evidence, node) for node in _passed(evidence, *_WRONG, *_STITCHES)
         ),
-        "partly_stopped": _is_partly_stopped(evidence),
     }
     return tuple(key for key, holds in found.items() if holds)
 
@@ -154,18 +152,6 @@ def _is_wrong_in_tensorflow(evidence: Evidence, node: Node) -> bool:
         return True
     indices = [evidence.array(key).ravel() for key in node.inputs[: len(node.inputs) // 2]]
     return len(np.unique(np.concatenate(indices))) < sum(map(len, indices))
-
-
-def _is_partly_stopped(evidence: Evidence) -> bool:
-    """Whether the learner's own tf.stop_gradient cuts one of the source's paths to the target."""
-    return any(
-        node.op == "StopGradient"
-        and node.outputs[0] in evidence.replay.upstream
-        and node.line is not None
-        and "stop_gradient" in node.line.text  # else it is within a function that the learner called
-        and evidence.source in evidence.trace.before(node.inputs)
-        for node in evidence.trace.nodes
-    )
 
 
 def _takes_moments(evidence: Evidence, node: Node) -> bool:

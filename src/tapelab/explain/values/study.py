@@ -7,19 +7,19 @@ has the symptom "none" and no cause here: `explain` names it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tapelab.explain.causes import SYMPTOMS, VALUES
 from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Log, keys_in, keys_of
-from tapelab.explain.ground.measure import Gradient, Measures, array, rounding
+from tapelab.explain.ground.measure import Gradient, Measures, array, number, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
+from tapelab.explain.values.mechanisms import PRODUCTS
 from tapelab.explain.values.not_finite import Story
-from tapelab.explain.values.rerun.backward import Replay
-from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, READS, Evidence, Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace
-from tapelab.explain.values.sentences import blamed, sentence_of
 
 import numpy as np
 import tensorflow as tf
@@ -252,3 +252,98 @@ def _chain(story: Story) -> tuple[Link, ...]:
         return ()
     first = Link(story.node.name, story.node.line, "the root")
     return (first, *(Link(node.name, node.line, what) for node, what in story.then))
+
+
+def blamed(evidence: Evidence, story: Story, source_name: str) -> str:
+    """What the learner calls the value to blame: its own expression, the source's or a variable's name, else "s"."""
+    key, maker = story.key, evidence.trace.producer.get(story.key)
+    if maker is not None and maker.op in READS:
+        key, maker = maker.inputs[0], None
+    if key == evidence.source:
+        return source_name
+    return "s" if key is None or maker is not None else _variable_name(evidence, key) or "s"
+
+
+def _variable_name(evidence: Evidence, key: int) -> str | None:
+    for variable in evidence.trace.log.watched_variables():
+        if variable.handle is evidence.trace.values[key]:
+            return variable.name.removesuffix(":0")
+    return None
+
+
+def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str, str]) -> str:
+    """Put a story into one sentence.
+
+    Args:
+        evidence: an `Evidence`.
+        story: a `Story`.
+        symptom: a key of `tapelab.explain.causes.SYMPTOMS`.
+        names: of "target", "source" and, as `blamed` returns it, "of".
+    """
+    target_name, source_name = names["target"], names["source"]
+    if story.code == "exists":
+        note = VALUES.get(story.values.get("note"))
+        if note is not None and symptom == "partly zero":
+            values = array(evidence.gradient)
+            count = int((values == 0).sum())
+            share = f"{count} of the gradient's {values.size} elements {'is' if count == 1 else 'are'} 0"
+            return f"{share}: {note.title}, at {story.node.name}."
+        return f"The gradient of {target_name} with respect to {source_name} {SYMPTOMS[symptom].unexplained}."
+    values = story.values
+    if story.code == "constant_output" and evidence.array(evidence.target).size > 1:
+        names = names | {"target": f"The sum of {target_name}"}
+    names = names | {
+        "op": story.node.name if story.node else "an operation",
+        "of": "A value" if names["of"] == "s" else names["of"],
+        "x": _value_there(evidence, story),
+        "count": values.get("count", 1),
+        "factor": f"{values.get('factor', 1):.3g}",
+        "total": f"{values.get('total', 1):.3g}",
+        "shapes": " and ".join(map(str, values.get("shapes", ()))),
+        "made": values.get("made", ""),
+        "dtype": _dtype(evidence, story)[0],
+        "max": _dtype(evidence, story)[1],
+    }
+    text = VALUES[story.code].sentence.format(**names)
+    if values.get("is_backward"):
+        text = f"The gradient that {names['op']} passes back is more than {values['dtype']} can hold."
+    if values.get("unused"):
+        text += " The element is not used afterwards; its gradient of 0 still meets that slope."
+    if "waits" in values:
+        text += f" {values['waits']} before it is flat, too: see to it after this one."
+    if symptom.startswith("target"):
+        text += f" So {target_name} itself is not finite, although the gradient is."
+    return text
+
+
+def _dtype(evidence: Evidence, story: Story) -> tuple[str, str]:
+    if story.node is None or not story.node.outputs:
+        return "the dtype", "its limit"
+    dtype = evidence.trace.values[story.node.outputs[0]].dtype
+    if not (dtype.is_floating or dtype.is_complex):
+        return dtype.name, ""
+    return dtype.name, f"{float(dtype.real_dtype.max):.3g}"
+
+
+def _value_there(evidence: Evidence, story: Story) -> str:
+    """The value at the element to blame, as text."""
+    if story.node is None or not story.node.inputs:
+        return "its value"
+    key = story.key if story.key in story.node.inputs else story.node.inputs[0]
+    if story.node.op in ("RealDiv", "Div"):
+        key = story.node.inputs[-1]
+    if story.code == "source_not_finite" and story.key is not None:
+        key = story.key
+    values = evidence.array(key)
+    if not values.size:
+        return "its value"
+    picked = values.ravel()
+    made = array(evidence.trace.values[story.node.outputs[0]]) if story.node.outputs else values
+    bad = story.values.get("at", ~np.isfinite(made))
+    if story.code == "source_not_finite":
+        bad = ~np.isfinite(values)
+    if bad.shape == values.shape and bad.any():
+        picked = values[bad]
+    is_product = story.code == "steep" and story.node.op in PRODUCTS
+    is_largest_told = is_product or story.code in ("overflow", "saturated", "clipped")
+    return number(picked[np.argmax(np.abs(picked))] if is_largest_told else picked[0])

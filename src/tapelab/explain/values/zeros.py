@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from tapelab.explain.ground.measure import Gradient, array, rms, rounding
-from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import magnitude, mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
-from tapelab.explain.values.rerun.backward import slopes
-from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import ADDING, PASSING, Evidence, slopes
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
+from tapelab.graphs.walks import reachable
 
 import numpy as np
 import tensorflow as tf
@@ -19,12 +18,11 @@ import tensorflow as tf
 RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
 _NEXT_TO_FLAT = 1e-3  # a slope; the gradient of a saturated activation is a thousandth, or less
 _MUCH = 0.25  # of what is quantised lies outside the range: the range does not fit
-_MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
 
 # What is worth a note where some elements are zero.
-_NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero", "at_kink"})
+_NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero"})
 
 
 def without_effect(evidence: Evidence) -> Story | None:
@@ -94,6 +92,9 @@ def all_zero(evidence: Evidence) -> Story:
         code = _constant_or_stationary(evidence, node, position, code)
     if code == "unknown_zero":
         return Story("unexplained", node, node.inputs[position], is_alarm=False, certain=False)
+    if code == "piecewise_linear":  # of which what is to blame is the forward operation
+        near = (evidence.maker(node.inputs[1]), *evidence.users(node.inputs[1]))
+        node, position = next((one for one in near if one is not None and node.op == f"{one.op}Grad"), node), 0
     silenced = _silenced_before(evidence, node, position, code)
     return silenced or Story(code, node, node.inputs[position], is_alarm=code not in BENIGN)
 
@@ -243,80 +244,18 @@ def partly_zero(evidence: Evidence) -> Story:
         evidence: an `Evidence`.
 
     Returns:
-        A `Story`; its `is_alarm` is True for dead units.
+        A `Story`; its `is_alarm` is True where a quantisation cuts much of its input off.
     """
-    dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
     lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
-    share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
-    outside = max(
-        (one for one in lossy if one[1].op.startswith("FakeQuant")), key=lambda one: one[0], default=(0, None)
-    )
-    if outside[0] > _MUCH:
-        return Story("clipped", outside[1], outside[1].inputs[0])
-    if dead[0]:
-        return dead[1]
+    quantised = [one for one in lossy if one[1].op.startswith("FakeQuant") and one[0] > _MUCH]
+    share, node = max(quantised or lossy, key=lambda one: one[0], default=(0.0, None))
     if node is None or share == 0:
         return Story("exists", None, is_alarm=False)
+    if quantised:
+        return Story("clipped", node, node.inputs[0])
     code = mechanisms.of_zero(evidence, node, 0)
     is_noted = code in _NOTES and not (code == "clipped" and node.op in RELUS)  # a ReLU that cuts some off works
     return Story("exists", node, node.inputs[0], values={"note": code} if is_noted else {}, is_alarm=False)
-
-
-def dead_units(before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the units of a ReLU that are off for every example, and whether that is more than chance.
-
-    Args:
-        before: what the ReLU got, of shape (examples, ..., units).
-
-    Returns:
-        (off, certain): two masks over the units. A few examples may leave a sound unit off: it counts as dead for
-        certain where there are many different examples, or where it is further below 0 than the others ever reach.
-    """
-    if before.ndim < 2 or before.shape[0] < 2:
-        none = np.zeros(before.shape[-1:] or 1, bool)
-        return none, none
-    rows = before.reshape(-1, before.shape[-1])
-    off = (rows <= 0).all(axis=0)
-    examples = len(np.unique(rows, axis=0))
-    reach = np.abs(rows[:, ~off]).max(initial=0.0)
-    spread = np.ptp(rows, axis=0)
-    far = rows.max(axis=0) < -3 * np.maximum(reach, spread)
-    return off, off & (far | (examples >= _MANY))
-
-
-def _relus(evidence: Evidence) -> list[Node]:
-    """The ReLUs whose units are the source's rows or columns: what comes next, and what the source multiplies."""
-    products = [node for node in evidence.users(evidence.source) if node.op in mechanisms.PRODUCTS]
-    found = [evidence.maker(key) for product in products for key in product.inputs]
-
-    def after(node: Node) -> list[Node]:
-        others = [one for key in node.outputs for one in evidence.users(key)] if node.op not in RELUS else []
-        return [
-            one
-            for one in others
-            if one.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"} and one in evidence.replay.passed
-        ]
-
-    users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
-    return [node for node in (*found, *reachable(users, after)) if node is not None and node.op in RELUS]
-
-
-def _dead(evidence: Evidence, relu: Node) -> tuple[float, Story]:
-    """The share of a gradient's elements that the dead units of a ReLU leave at 0, whole rows or columns; a `Story`."""
-    off, certain = dead_units(evidence.array(relu.inputs[0]))
-    story = Story("dead_relu", relu, relu.inputs[0], values={"dead": int(off.sum()), "units": off.size})
-    before = evidence.trace.producer.get(relu.inputs[0])
-    key = before.inputs[0] if before is not None and before.op == "Neg" else relu.inputs[0]
-    back = array(evidence.replay.cotangent(key))
-    if back.shape[-1:] == off.shape and back[..., off].any():  # it goes on beside this ReLU, as in a PReLU
-        return 0.0, story
-    gradient = array(evidence.gradient)
-    for axis, size in enumerate(gradient.shape):
-        if certain.any() and size % off.size == 0:
-            of_dead_units = np.moveaxis(gradient, axis, 0)[np.tile(off, size // off.size)]
-            if not of_dead_units.any():
-                return float(off.mean()), story
-    return 0.0, story
 
 
 def _lost(evidence: Evidence, node: Node) -> float:

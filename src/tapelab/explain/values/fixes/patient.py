@@ -1,13 +1,99 @@
 """What is to be mended: the learner's line that was blamed, and how to change it."""
 
 import ast
+import copy
 import dataclasses
 from ast import unparse as text
+from collections.abc import Mapping
+from typing import Any
 
-from tapelab.explain.ground.expressions import called, contains, replaced
-from tapelab.explain.values.fixes.patterns import filled
+from tapelab.explain.ground.expressions import called, contains, operands, replaced, same
 from tapelab.explain.values.rerun.evidence import Evidence
-from tapelab.explain.values.rerun.nodes import Node
+from tapelab.explain.values.rerun.nodes import Node, of_node
+
+
+def match(pattern: str, whole: ast.expr, blamed: ast.expr, node: Node, evidence: Evidence) -> dict[str, Any] | None:
+    """Return what the names of a pattern stand for in an expression; None where it is not of that form.
+
+    Args:
+        whole: an expression of the learner's.
+        blamed: that or a part of it, which has to be more to the pattern than a part of what a name stands for.
+        node: that ran `blamed`. What goes into that may have been computed on another line.
+        evidence: the `Evidence` about it.
+    """
+    one = _Match(blamed, node, evidence)
+    if not one.fits(ast.parse(pattern, mode="eval").body, whole, None):
+        return None
+    parts = [part for found in one.found.values() for part in (found if isinstance(found, list) else [found])]
+    return None if any(contains(part, blamed) for part in parts) else one.found
+
+
+class _Match:
+    def __init__(self, blamed: ast.expr, node: Node, evidence: Evidence):
+        self._blamed, self._node, self._evidence = blamed, node, evidence
+        self.found = {}
+
+    def fits(self, pattern: ast.AST, one: ast.AST | None, maker: Node | None) -> bool:
+        """Whether an expression, which a node ran if that is known, is of the form of a pattern."""
+        if isinstance(pattern, ast.Name):
+            return ast.unparse(self.found.setdefault(pattern.id, one)) == ast.unparse(one)
+        if same(one, self._blamed):
+            maker = self._node
+        elif maker is not None and not _is_like(pattern, one):  # a name for what was computed before
+            one = of_node(maker)
+        if one is None or not _is_like(pattern, one):
+            return False
+        pairs = self._arguments(pattern, one) if isinstance(one, ast.Call) else _parts(pattern, one)
+        known = operands(one, maker.inputs) if maker is not None else ()
+        makers = {id(part): self._evidence.maker(key) for part, key in known}
+        return pairs is not None and all(self.fits(*pair, makers.get(id(pair[1]))) for pair in pairs)
+
+    def _arguments(self, pattern: ast.Call, call: ast.Call) -> list[tuple[ast.expr, ast.expr]] | None:
+        """Pair the arguments of a pattern with those of a call; None where they are not of one number."""
+        wanted = [one for one in pattern.args if not isinstance(one, ast.Starred)]
+        named = {one.arg: one.value for one in pattern.keywords}
+        others = [*call.args[len(wanted) :], *(one for one in call.keywords if one.arg not in named)]
+        if len(wanted) < len(pattern.args):
+            self.found[pattern.args[-1].value.id] = others
+        elif others:
+            return None
+        given = {one.arg: one.value for one in call.keywords}
+        if len(call.args) < len(wanted) or not named.keys() <= given.keys():
+            return None
+        return [*zip(wanted, call.args, strict=False), *((value, given[name]) for name, value in named.items())]
+
+
+def _is_like(pattern: ast.AST, one: ast.AST) -> bool:
+    if type(pattern) is not type(one):
+        return False
+    if isinstance(pattern, ast.Constant):
+        return pattern.value == one.value
+    return not isinstance(pattern, ast.Call) or pattern.func.id == called(one)
+
+
+def _parts(pattern: ast.AST, one: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
+    return list(zip(ast.iter_child_nodes(pattern), ast.iter_child_nodes(one), strict=False))
+
+
+class _Filling(ast.NodeTransformer):
+    def __init__(self, found: Mapping[str, Any]):
+        self._found = found
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return copy.deepcopy(self._found.get(node.id, node))
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        rest = [one for part in node.args if isinstance(part, ast.Starred) for one in self._found[part.value.id]]
+        node.args = [one for one in node.args if not isinstance(one, ast.Starred)]
+        self.generic_visit(node)
+        node.args += [one for one in rest if not isinstance(one, ast.keyword)]
+        node.keywords += [one for one in rest if isinstance(one, ast.keyword)]
+        return node
+
+
+def filled(template: str, **found: Any) -> str:
+    """Return the source of an expression in which names stand for others, as `match` returns them."""
+    return ast.unparse(_Filling(found).visit(ast.parse(template, mode="eval").body))
 
 
 @dataclasses.dataclass(frozen=True)

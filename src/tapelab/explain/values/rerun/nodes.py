@@ -1,23 +1,32 @@
-"""The log as a list of nodes, one for each operation that ran, also inside a tf.function, a branch or a loop.
+"""The log as a list of nodes, one for each operation that ran, also inside a tf.function or a branch.
 
-The body of a function is interpreted again, operation by operation, with the inputs that the call had. What the call
-itself returned for its backward pass is *pinned*: used in place of what is computed again. So random numbers, dropout
-masks and variables that were changed since are the true ones. What a loop kept for its backward pass, round by round,
-is pinned too; in a loop within a loop there are no pins.
+The body of a function is interpreted again, operation by operation, with the inputs that the call had; one that holds a
+custom gradient or a loop stays whole. What the call itself returned for its backward pass is *pinned*: used in place of
+what is computed again. So random numbers, dropout masks and variables that were changed since are the true ones.
 """
 
+import ast
 import dataclasses
 import itertools
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tapelab.explain.ground import hooks, lines, private
+from tapelab.explain.ground.expressions import at, called, statement_at
 from tapelab.explain.ground.log import Event, Kind, Log, is_handle
 from tapelab.explain.ground.measure import Attributes
-from tapelab.explain.ground.walks import reachable
-from tapelab.explain.values.rerun.operations import attributes_of, custom_gradient, is_safe_to_run, pushed_in
-from tapelab.graphs.program import CALLS, LOOPS, in_order
-from tapelab.process.tensorflow import Tensors, tf
+from tapelab.explain.ground.rendering import words_of
+from tapelab.graphs.program import (
+    CALLS,
+    LOOPS,
+    attributes_of,
+    function_body,
+    has_custom_gradient,
+    in_order,
+    is_safe_to_run,
+)
+from tapelab.graphs.walks import reachable
+from tapelab.process.tensorflow import tf
 
 Keys: TypeAlias = Sequence[int]  # of values of a trace
 Pins: TypeAlias = Mapping[str, tf.Tensor]  # name of a tensor in a graph → its true value
@@ -41,7 +50,6 @@ class Node:
         scope: TensorFlow's name scope, in which the names of Keras's layers are.
         backward: a backward function of its own; None where the registered one is used.
         is_recorded: whether the tape has it.
-        is_compiled: whether XLA ran it.
         is_opaque: whether it is a function's call that could not be taken apart.
     """
 
@@ -55,7 +63,6 @@ class Node:
     scope: str = ""
     backward: object = None
     is_recorded: bool = True
-    is_compiled: bool = False
     is_opaque: bool = False
 
     @property
@@ -150,7 +157,6 @@ class _Interpreter:
         self._unknown = set()  # keys of values that must not be computed again
         function = event.place.function
         self._graph = private.rebuild(event.op) if function is None else function.graph
-        self._is_compiled = function is not None and function.definition.attr["_XlaMustCompile"].b
 
     def run(self) -> None:
         trace, event = self._trace, self._event
@@ -171,26 +177,22 @@ class _Interpreter:
             if operation.type == "Placeholder":
                 continue
             inputs = tuple(known[tensor.name] for tensor in operation.inputs)
-            outputs = self._operation(operation, inputs, pins, is_recorded, known)
+            outputs = self._operation(operation, inputs, pins, is_recorded)
             known.update(zip((tensor.name for tensor in operation.outputs), outputs, strict=False))
         return [known[tensor.name] for tensor in graph.outputs]
 
-    def _operation(
-        self, operation: tf.Operation, inputs: Keys, pins: Pins, is_recorded: bool, known: dict[str, int]
-    ) -> Keys:
+    def _operation(self, operation: tf.Operation, inputs: Keys, pins: Pins, is_recorded: bool) -> Keys:
         trace = self._trace
         if operation.type in CALLS:
-            inner = private.inner_graph(operation.graph, operation.get_attr("f").name)
-            # What a loop keeps comes out through the call that TensorFlow puts around it.
-            ends = zip(inner.outputs, operation.outputs, strict=False)
-            kept = {inside.name: pins[outside.name] for inside, outside in ends if outside.name in pins}
-            return self._graph_run(inner, inputs, kept, is_recorded)
+            return self._graph_run(
+                function_body(operation.graph, operation.get_attr("f").name), inputs, {}, is_recorded
+            )
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
-            inner = private.inner_graph(operation.graph, operation.get_attr(branch).name)
+            inner = function_body(operation.graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, is_recorded)
-        if operation.type in LOOPS:
-            return self._loop(operation, inputs, pins, is_recorded)
+        if operation.type in LOOPS or has_custom_gradient(operation):
+            raise NotInterpreted(operation.type)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
         if not is_known:
@@ -198,27 +200,11 @@ class _Interpreter:
             return keys
         if operation.type == "Const":
             return keys
-        backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(tensor, known))
         trace._add(
             operation.type, inputs, keys, attributes_of(operation), self._event, is_recorded=is_recorded,
-            line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0], backward=backward,
-            is_compiled=self._is_compiled,
+            line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0],
         )  # fmt: skip
         return keys
-
-    def _loop(self, operation: tf.Operation, state: Keys, pins: Pins, is_recorded: bool) -> Keys:
-        condition, body = (
-            private.inner_graph(operation.graph, operation.get_attr(name).name) for name in ("cond", "body")
-        )
-        kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
-        kept = pushed_in(body, kept)
-        number = 0
-        # The condition has no part in the gradient.
-        while self._is_true(*self._graph_run(condition, state, {}, False)):
-            kept_now = {name: items[number] for name, items in kept.items()}
-            state = self._graph_run(body, state, kept_now, is_recorded)
-            number += 1
-        return state
 
     def _is_true(self, key: int) -> bool:
         if key in self._unknown:
@@ -243,22 +229,22 @@ class _Interpreter:
             raise NotInterpreted(operation.type)
         return [tf.zeros((), tensor.dtype) for tensor in operation.outputs], False
 
-    def _value_of(self, tensor: tf.Tensor, known: dict[str, int]) -> tf.Tensor:
-        """The value of a tensor in a graph that was run; its operation is run now if the outputs did not need it."""
-        if tensor.name not in known:
-            for one in tensor.op.inputs:
-                self._value_of(one, known)
-            outputs, is_known = self._known_values(tensor.op, [known[one.name] for one in tensor.op.inputs], {})
-            if not is_known:
-                raise NotInterpreted(tensor.op.type)
-            known.update(zip((one.name for one in tensor.op.outputs), map(self._trace.new_key, outputs), strict=True))
-        return self._trace.values[known[tensor.name]]
 
-    def _evaluate(self, graph: tf.Graph, arguments: Tensors) -> list[tf.Tensor]:
-        """Run a graph without leaving nodes behind: for a custom gradient. `arguments` are tensors."""
-        trace = self._trace
-        mark = len(trace.nodes)
-        with hooks.deaf(), private.paused():
-            keys = self._graph_run(graph, [trace.new_key(value) for value in arguments], {}, False)
-        del trace.nodes[mark:]
-        return [trace.values[key] for key in keys]
+def of_node(node: Node) -> ast.expr | None:
+    """Return the expression that ran a `Node`, an `ast.expr`, or None.
+
+    In eager code it is the call or the operator that the learner wrote. Within a tf.function only the line is known:
+    there it is the one expression in it that can have made this operation, if there is one.
+    """
+    line = node.line
+    if line is None:
+        return None
+    if line == node.event.line and node.event.place.code is not None:
+        found = at(node.event.place.code, node.event.place.instruction)
+        if found is not None:
+            return found
+    statement = statement_at(line)
+    if statement is None:
+        return None
+    found = [one for one in ast.walk(statement) if called(one) in words_of(node.op)]
+    return found[0] if len(found) == 1 else None

@@ -36,14 +36,15 @@ def cheapest(
         What the steps are called, a list, empty where the start is a goal; None if no way leads there.
     """
     order = itertools.count()  # among equally cheap ones, the way that was found first
-    queue, seen = [((), next(order), start, None)], set()
+    queue: list[Any] = [((), next(order), start, None)]
+    seen = set()
     while queue:
         cost, _, node, trail = heapq.heappop(queue)
         if node in seen:
             continue
         seen.add(node)
         if node in goals:
-            way = []
+            way: list[Any] = []
             while trail is not None:
                 name, trail = trail
                 way.append(name)

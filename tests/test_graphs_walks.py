@@ -1,6 +1,6 @@
 """Ways through a graph, held against all simple ways, written out."""
 
-from tapelab.explain.ground.walks import cheapest, reachable
+from tapelab.graphs.walks import cheapest, reachable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
