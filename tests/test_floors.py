@@ -23,7 +23,7 @@ FLOORS = {
     "data": ("process",),
     "gradcheck": ("process",),
     "interactive": ("process.session", "plots"),
-    "exercises": ("process", "process.session", "plots", "explain"),
+    "exercises": ("process", "process.session", "plots", "explain", "graphs.walks"),
     "collection": (),
     "collection.processes": (),
     "collection.forkserver": ("collection.processes",),

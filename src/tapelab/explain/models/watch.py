@@ -65,7 +65,8 @@ class Watch(tf.keras.callbacks.Callback):
 
     It works with ``jit_compile``, ``class_weight`` and ``sample_weight``, `tf.data`, generators, a custom train_step,
     gradients that are accumulated over several steps, and ``steps_per_execution`` (the steps then run one by one). The
-    step that is explained runs eagerly and without XLA; where it is in order then, that is said. The model is as before
+    step that is explained runs eagerly and without XLA; where it is in order then, that is said. Under a strategy of
+    `tf.distribute` `fit` raises ValueError: look for the mistake without one. The model is as before
     when `fit` ends; where an error in another callback or in the data ends it, at the next `fit`.
 
     Attributes:
