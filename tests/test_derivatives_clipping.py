@@ -2,12 +2,7 @@
 
 import warnings
 
-from tapelab.derivatives import (
-    FallbackWarning,
-    clipped_gradient,
-    per_example_gradients,
-    per_example_norms,
-)
+from tapelab.derivatives import FallbackWarning, clipped_gradient, per_example_gradients, per_example_norms
 from tapelab.runtime import tf
 
 import by_tape
@@ -253,3 +248,17 @@ def test_sequences(transposed, flat):
         return tf.reduce_sum(tf.reshape(hidden, [-1, 4, 3]) ** 2, axis=[1, 2])
 
     check(losses, [w, b], sequences)
+
+
+def test_vectors_whose_squares_leave_the_range_of_floats():
+    """The gradients are of some 1e10; the squares of what comes down are not finite in float32."""
+    x, w = tf.constant(1e-10 * X, tf.float32), variable(6, 7, dtype=tf.float32)
+
+    def loss(x):
+        return 1e20 * tf.reduce_sum(x @ w)
+
+    wanted = 1e10 * np.sqrt(7) * np.linalg.norm(X, axis=1)
+    np.testing.assert_allclose(per_example_norms(loss, wrt=w)(x), wanted, rtol=1e-5)
+    total, norms = clipped_gradient(loss, wrt=w, max_norm=1.0)(x)
+    np.testing.assert_allclose(norms, wanted, rtol=1e-5)
+    np.testing.assert_allclose(total[:, 0], 1e10 * (X.T / wanted).sum(1), rtol=1e-4)

@@ -141,10 +141,9 @@ class _PerExample(Recipe):
 
     def compute(self, call: Call) -> Computed:
         batch, plain = _looked_at(call)
-        result = sum(math.prod(s.shape) * s.dtype.size for s in call.sources) if all_known(call) else 0
+        result = sum((source.shape.num_elements() or 0) * source.dtype.size for source in call.sources)
         chunk, needed = _chunk(self, call, batch, result * (batch if isinstance(batch, int) else 0), 0)
-        specs = [tf.TensorSpec(source.shape, source.dtype) for source in call.sources]
-        rows = map_rows(partial(_row, call), specs, batch, call.how, chunk)
+        rows = map_rows(partial(_row, call), call.specs, batch, call.how, chunk)
         certificate = None
         if call.how == VECTORIZED and not _is_empty(batch):
             certificate = Certificate(plain, partial(_row_agrees, any_example(batch)), _DIFFER)
@@ -157,9 +156,7 @@ class _PerExample(Recipe):
 
 
 @dataclass(eq=False)
-class _Norms(Recipe):
-    batch_chunk_size: int | None
-    memory_limit: int | None
+class _Norms(_PerExample):
     max_norm: float | None = None
     name: str = "per_example_norms"
 
@@ -188,9 +185,6 @@ class _Norms(Recipe):
         way = f"reverse mode, {counted(min(chunk, count), 'example')} at a time, {call.how}"
         return Computed(outputs, structure, Plan("reverse", count, min(chunk, count), needed, way), certificate)
 
-    def gains_from_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
-        return call.traced.types.isdisjoint(costs.SLOW_PER_EXAMPLE)
-
     def _part(self, call: Call, indices: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Return the norms of these examples' gradients, and if they are clipped, for each source their sum."""
         count = indices.shape[0] if indices.shape[0] is not None else tf.size(indices)
@@ -205,11 +199,16 @@ class _Norms(Recipe):
         flat = iter([tf.reshape(tf.cast(part, dtype), [count, math.prod(part.shape[1:])]) for part in found])
         # For each source its gradients, or the two vectors whose products these are.
         gradients = [[next(flat) for _ in range(parts)] for parts in seen[-1]]
-        # Scaled, so that no square leaves the range of floats.
-        sizes = [[tf.reduce_max(tf.abs(part), 1) for part in parts] for parts in gradients if parts[0].shape[1]]
-        largest = tf.reduce_max(tf.stack([math.prod(parts) for parts in sizes]), 0)
-        scale = tf.where(largest == 0, tf.ones_like(largest), largest)
-        units = [[parts[0] / scale[:, tf.newaxis], *parts[1:]] for parts in gradients]
+        # Scaled, each vector by itself, so that no square leaves the range of floats; an empty one has size 0.
+        tops = [[tf.maximum(tf.reduce_max(tf.abs(part), 1), 0) for part in parts] for parts in gradients]
+        sizes = [math.prod(own) for own in tops]
+        scale = _or_one(tf.reduce_max(tf.stack(sizes), 0))
+        units = [
+            [part / _or_one(top)[:, tf.newaxis] for part, top in zip(parts, own, strict=True)]
+            for parts, own in zip(gradients, tops, strict=True)
+        ]
+        for parts, size in zip(units, sizes, strict=True):
+            parts[0] *= (size / scale)[:, tf.newaxis]
         lengths = tf.sqrt(tf.add_n([math.prod(tf.reduce_sum(part**2, 1) for part in parts) for parts in units]))
         norms = lengths * scale
         if self.max_norm is None:
@@ -251,11 +250,6 @@ class _Norms(Recipe):
 
 
 # Examples ----------------------------------------------------------------------------------------------------------
-
-
-def all_known(call: Call) -> bool:
-    """Whether the sizes of all sources are known."""
-    return all(shape.is_fully_defined() for shape in call.shapes)
 
 
 def _is_empty(batch: int | tf.Tensor) -> bool:
@@ -334,6 +328,10 @@ def _factors(call: Call, index: Any, norms: bool = False) -> list[list[tf.Tensor
     if call.how == VECTORIZED:
         return _by_products(recording, before, norms)
     return [[part] for part in dense(gradient(recording), call.sources)]
+
+
+def _or_one(sizes: tf.Tensor) -> tf.Tensor:
+    return tf.where(sizes == 0, tf.ones_like(sizes), sizes)
 
 
 def _weighted(weights: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor | None = None) -> tf.Tensor:
