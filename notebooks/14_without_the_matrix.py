@@ -262,8 +262,8 @@ print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(
 # Both are exact but for rounding, and cost a few gradients, whatever $N$ is.
 #
 # Where the loss contains a `tf.custom_gradient`, the two can part. A rule that is the derivative, written stably, is asked by two tapes; an accumulator
-# may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian: only a difference of gradients says how the
-# gradient that training follows changes along $v$.
+# may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian: a difference of gradients says how the
+# gradient that training follows changes along $v$, and two tapes do not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -293,6 +293,18 @@ with tf.GradientTape() as check_tape, tf.autodiff.ForwardAccumulator(check_at, c
 np.testing.assert_allclose(accumulator.jvp(check_slope), check_difference, rtol=1e-5)
 by_check_tapes = check_tape.gradient(check_slope, check_at, output_gradients=check_along)
 assert tf.norm(by_check_tapes - check_difference) > 0.1 * tf.norm(check_difference)
+check_table, check_rows = tf.Variable(check_B), [0, 2, 2]  # an embedding
+with tf.GradientTape(persistent=True) as check_tape, tf.autodiff.ForwardAccumulator(check_table, check_B) as accumulator:
+    with tf.GradientTape() as inner:
+        check_value = tf.reduce_sum(tf.gather(check_table, check_rows) ** 3)
+    check_slices = inner.gradient(check_value, check_table)
+    check_dense = tf.convert_to_tensor(check_slices)
+for check_way in (accumulator.jvp, lambda g: check_tape.gradient(g, check_table, output_gradients=check_B)):
+    with np.testing.assert_raises(AttributeError):
+        check_way(check_slices)
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(check_way(check_dense)), 6.0 * check_B**2 * [[1.0], [0.0], [2.0]], rtol=1e-6
+    )
 
 # %% [markdown]
 # ### Exercise: A product with a Hessian of several tensors (8 min)
@@ -961,6 +973,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # |---|---|---|
 # | a product by differences in float32 | few digits, one or none with a bad step or a kink | differentiate the gradient |
 # | a Keras 3 variable in `ForwardAccumulator` | an error that names something else | pass `.value` |
+# | an embedding, or `tf.gather`: its gradient is `IndexedSlices` | `AttributeError` | `tf.convert_to_tensor` around the gradient |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |
