@@ -916,7 +916,7 @@ exercises.lowest.check(lowest_eigenvalue)
 # %% [markdown]
 # ## 6. Going further: in one line
 #
-# In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled.
+# In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled. `derivatives.linearize` of the gradient does for any loss what section 3 did by hand.
 
 # %% tags=["nbval-ignore-output"]
 one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(vector=v)
@@ -932,6 +932,8 @@ assert derivatives.pack(one_line).shape == exact.shape
 assert tf.norm(derivatives.pack(one_line) - exact) < 1e-5 * tf.norm(exact)
 assert report.converged
 assert abs(report.value - lowest) < 1e-8
+_, check_push = derivatives.linearize(lambda w: softmax[1](w)[1])(minimum)
+np.testing.assert_allclose(check_push(origin + 1.0), softmax_product(minimum, origin + 1.0), rtol=0, atol=1e-10)
 assert all(step.slope < 0 and not step.negative_curvature for step in report.iterations)
 
 # %% [markdown]
