@@ -15,7 +15,7 @@ from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.processes.interrupts import Interrupts
 from tapelab.collection.reports import records, report
 from tapelab.collection.reports.live import View
-from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.records import Record, Report
 from tapelab.collection.reports.storage import Folder
 from tapelab.collection.running import environment, single_run, sweep
 from tapelab.collection.running.sweep import Run
@@ -81,7 +81,6 @@ def _record(run: Run, outcome: single_run.Outcome, fingerprint: str) -> Record:
         problem=problem and records.Problem(**texts.everywhere(texts.without_home, vars(problem))),
         started=outcome.started,
         seconds=round(outcome.seconds, 3),
-        phases=Phases(**{name: round(seconds, 3) for name, seconds in outcome.phases.items()}),
         cells=outcome.cells,
         where=outcome.where,
         digest=None if outcome.notebook is None else records.digest(outcome.notebook),

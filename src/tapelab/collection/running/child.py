@@ -6,7 +6,6 @@ a connection:
     ("ready", WHY)          papermill is imported; why the kernel will not be forked, or None
     ("kernel", CELLS)       the kernel answers; so many code cells will run
     ("cell", NUMBER)        a code cell starts
-    ("executed", NUMBER)    it has ended
     ("end", PROBLEM)        None, or {"kind": …, "message": …}; not where it is asked to end
     ("notebook", TEXT)      what was executed, whole or not; nothing if the kernel did not start
 

@@ -50,7 +50,6 @@ def execute(job: dict, hooks: "Hooks") -> dict | None:
             shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave
             on_notebook_start=hooks.on_notebook_start,
             on_cell_execute=hooks.on_cell_execute,
-            on_cell_executed=hooks.on_cell_executed,
         )
     except Exception as error:
         kind, message = _what_went_wrong(error, hooks.notebook is not None)
@@ -77,10 +76,6 @@ class Hooks:
         """A cell starts."""
         self._cell += 1
         self._tell("cell", self._cell)
-
-    def on_cell_executed(self, cell: NotebookNode, cell_index: int, execute_reply: dict) -> None:
-        """It has ended."""
-        self._tell("executed", self._cell)
 
 
 def _what_went_wrong(error: BaseException, kernel_answered: bool) -> tuple[str, str]:
