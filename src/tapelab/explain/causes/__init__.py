@@ -28,7 +28,6 @@ class Cause:
             argument, {x} the value there, and what a rule found besides.
         otherwise: other sentences, by what the rule saw.
         meaning: what happened, for a learner.
-        recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
         fix: what to write.
         sentence_in_a_model, fix_in_a_model: what `diagnose` says in place of these, with {of_layer} for the layer.
@@ -49,7 +48,6 @@ class Cause:
     title: str = ""
     sentence: str = ""
     otherwise: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    recognised: str = ""
     example: str = ""
     fix: str = ""
     sentence_in_a_model: str = ""
@@ -104,7 +102,7 @@ def _read(*tables: str) -> dict[str, Cause]:
     found = {}
     for table in tables:
         for code, row in _rows(table):
-            prose = {key: _one_line(row[key]) for key in ("meaning", "sentence", "recognised") if key in row}
+            prose = {key: _one_line(row[key]) for key in ("meaning", "sentence") if key in row}
             prose["otherwise"] = {seen: _one_line(text) for seen, text in row.get("otherwise", {}).items()}
             written = {key: row[key].strip() for key in ("example", "fix", "fix_in_a_model") if key in row}
             found[code] = Cause(code, **(row | prose | written))
