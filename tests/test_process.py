@@ -116,16 +116,6 @@ def test_each_decides_on_what_was_written_while_it_was_inside(workers, capfd):
     assert shown(capfd) == ["both", "second-alone"]
 
 
-def test_a_line_is_shown_once_when_two_blocks_fail(workers, capfd):
-    first, second, _ = workers
-    one, two = first.enter(process.quiet_stderr()), second.enter(process.quiet_stderr())
-    say("reason")
-    first.leave(one, ValueError())
-    assert shown(capfd) == ["reason"], "at once, though the other is still inside"
-    second.leave(two, ValueError())
-    assert shown(capfd) == []
-
-
 def test_a_quiet_log_keeps_the_lines_that_another_thread_would_drop(workers, capfd):
     first, second, _ = workers
     one, two = first.enter(process.quiet_stderr()), second.enter(process.quiet_log())

@@ -15,8 +15,7 @@ Nothing here imports TensorFlow but the module of that name: its import is one o
 - `tensorflow`: its quiet import.
 
 Two more functions are here because of others who run at the same time: `files.write_whole`, for those who read what is
-written, and `syntax.parse`, for threads that parse. `session` knows whether a person sits in front of the process,
-and `names_elsewhere` answers whoever imports a name of another library.
+written, and `syntax.parse`, for threads that parse. `session` knows whether a person sits in front of the process.
 """
 
 from tapelab.process.loggers import quiet_logger

@@ -14,21 +14,13 @@ from tapelab.process.loggers import quiet_logger
 _innermost: "contextvars.ContextVar[_Hold | None]" = contextvars.ContextVar("this context's innermost", default=None)
 
 
-class _Line:
-    """A line that was held back. Several may hold it back; it is shown once."""
-
-    def __init__(self, text: bytes):
-        self.text = text
-        self.shown = False
-
-
 class _Hold:
     """What a block holds back; `shows(text, error)` says of a line whether it is shown in the end, where `error` is the
     type of what the block raised, or None."""
 
     def __init__(self, shows: Callable[[bytes, type[BaseException] | None], bool]):
         self.shows, self.outer = shows, _innermost.get()
-        self.lines: list[_Line] = []
+        self.lines: list[bytes] = []
         self.error: type[BaseException] | None = None
 
 
@@ -61,11 +53,12 @@ class _Stderr:
             if hold in self._holds:
                 self._drain()
                 self._holds.remove(hold)
-                lines = [line for line in hold.lines if hold.shows(line.text, hold.error)]
+                lines = [line for line in hold.lines if hold.shows(line, hold.error)]
                 if hold.outer in self._holds:
                     hold.outer.lines.extend(lines)
-                else:
-                    self._show(lines)
+                elif self.saved is not None:
+                    with contextlib.suppress(OSError):  # it was closed at the other end
+                        os.write(self.saved, b"".join(lines))
             if not self._holds and self.saved is not None:
                 os.dup2(self.saved, 2)
                 saved, self.saved = self.saved, None
@@ -78,19 +71,10 @@ class _Stderr:
             return
         text = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size - self._read, self._read)
         self._read += len(text)
-        lines = [_Line(line) for line in text.splitlines(keepends=True)]
         outer = [hold.outer for hold in self._holds]
         for hold in self._holds:
             if hold not in outer:
-                hold.lines.extend(lines)
-
-    def _show(self, lines: list[_Line]) -> None:
-        """Write lines where file descriptor 2 led before."""
-        for line in lines:
-            if not line.shown:
-                line.shown = True
-                with contextlib.suppress(OSError):  # it was closed at the other end
-                    os.write(self.saved or 2, line.text)
+                hold.lines.extend(text.splitlines(keepends=True))
 
 
 _stderr = _Stderr()
