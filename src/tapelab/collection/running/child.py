@@ -42,7 +42,7 @@ def main(connection: Connection, folder: Path, environment: Mapping[str, str], o
         order: what `execution.execute` takes.
     """
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    forkserver.settle(folder, environment, log, log, litter=folder)
+    forkserver.settle(folder, environment, log, log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_when_told, args=[connection], daemon=True).start()
 
