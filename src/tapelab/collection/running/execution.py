@@ -17,12 +17,9 @@ OUTPUT_SECONDS = 60
 
 
 def _ended(status: int | None) -> str:
-    if status is None or status >= 0:
-        return f"with exit status {status}" if status is not None else "for an unknown reason"
-    try:
-        return f"by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"by signal {-status}"
+    if status is None:
+        return "for an unknown reason"
+    return f"with exit status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
 
 def execute(job: dict, hooks: "Hooks") -> dict | None:
@@ -90,8 +87,7 @@ def _what_went_wrong(error: BaseException, kernel_answered: bool) -> tuple[str, 
             why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
             return "kernel died", f"the kernel was ended {_ended(status)}{why}"
         case CellTimeoutError():  # for outputs: cells themselves have no time limit of their own
-            text = f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later"
-            return "outputs lost", text
+            return "outputs lost", f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later"
         case _ if kernel_answered:
             return "papermill", first
         case _:

@@ -62,16 +62,15 @@ class Outcome:
 
 
 def _tidy(nb: nbformat.NotebookNode, problem: Problem | None) -> None:
-    """What papermill leaves, made fit to keep: no home folder, texts in one piece, and each cell's true status.
+    """What papermill leaves, made fit to keep: texts in one piece, and each cell's true status.
 
     Papermill marks all cells as completed when a kernel dies, a process ends, or a file cannot be written.
     """
-    nb.metadata = nbformat.from_dict(texts.everywhere(texts.without_home, nb.metadata))
     number = 0
     for cell in nb.cells:
         if cell.cell_type != "code":
             continue
-        cell.outputs = [nbformat.from_dict(texts.output_without_home(output)) for output in _joined(cell.outputs)]
+        cell.outputs = _joined(cell.outputs)
         if not cell.source.strip():
             continue
         number += 1
@@ -138,8 +137,7 @@ def run(
             _keep(outcome, executed)
         if outcome.problem is not None:
             with contextlib.suppress(FileNotFoundError):
-                text = (scratch / "log").read_bytes()[-LONGEST_LOG:].decode(errors="replace")
-                outcome.log = texts.without_home(text).encode()
+                outcome.log = (scratch / "log").read_bytes()[-LONGEST_LOG:]
     return outcome
 
 
