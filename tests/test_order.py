@@ -62,31 +62,3 @@ def test_the_notebook_that_explains_a_name_has_it_in_its_prose(name):
     entry = CATALOGUE.notebooks[PAGES.index(NAMES[name])]
     cells = nbformat.read(CATALOGUE.ipynb(entry), as_version=4).cells
     assert any(re.search(name, cell.source) for cell in cells if cell.cell_type == "markdown")
-
-
-LATER = "ForwardAccumulator"
-POINTER = "[12 Forward mode](12_forward_mode.ipynb)"
-
-
-@pytest.mark.parametrize(
-    ("cells", "found"),
-    [
-        (["A `ForwardAccumulator` does it."], 1),
-        (["Something else.", f"code: {LATER}(x, v)"], 1),
-        ([f"A `ForwardAccumulator` does it: see {POINTER}. The `ForwardAccumulator` is a context."], 0),
-        ([f"See {POINTER}. A `ForwardAccumulator` does it."], 1),
-        ([f"A `ForwardAccumulator` does it: see {POINTER}.", f"code: {LATER}(x, v)"], 1),
-        ([f"Take the `ForwardAccumulator` on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 0),
-        ([f"code: {LATER}(x, v)", f"Take the `ForwardAccumulator` on trust, until {POINTER}."], 1),
-        ([f"Take this on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 1),
-        (["**Further reading**\n\nOn the `ForwardAccumulator`."], 0),
-    ],
-)
-def test_only_what_points_ahead_may_be_used(cells, found):
-    made = [
-        nbformat.v4.new_code_cell(text.removeprefix("code: "))
-        if text.startswith("code: ")
-        else nbformat.v4.new_markdown_cell(text)
-        for text in cells
-    ]
-    assert len(uses(nbformat.v4.new_notebook(cells=made), LATER, "forward_mode")) == found

@@ -162,32 +162,6 @@ def test_formulas_are_set(seen):
     assert pages_with(seen, lambda facts: facts["broken"] + facts["raw"]) == {}
 
 
-BAD = r"""<p class="math">\(\frac{1}\)</p><p class="math">\(\frac{2\)</p><p>between $x$ dollars</p><img src="http://elsewhere.invalid/a.png">
-<table><tr><td><div style="width: 2000px">wide</div></td></tr></table><p style="color: #ccc">pale</p>
-<pre>code <span style="color: #333">good</span> <span style="color: #ddd">pale code</span></pre>"""
-
-
-def test_a_bad_page_would_be_noticed(site, look):
-    """What the tests above look for, put into a page, is found there."""
-    address, place = site
-    page = (place / "notebooks" / "00_start_here.html").read_text()
-    bad = place / "notebooks" / "a_bad_page.html"
-    bad.write_text(page.replace("<article", f"<article>{BAD}</article><article", 1))
-    try:
-        facts = look(f"{address}/notebooks/{bad.name}")
-    finally:
-        bad.unlink()
-    assert facts["broken"]
-    assert facts["raw"] == ["between $x$ dollars", r"\(\frac{2\)"]
-    assert facts["lost"] == ["http://elsewhere.invalid/a.png"]
-    assert "http://elsewhere.invalid/a.png" in facts["asked"]
-    assert facts["desktop"] > 500
-    assert facts["phone"] > 500
-    rules = {rule: places for rule, _, places in facts["light"]}
-    assert rules.keys() >= {"image-alt", "color-contrast"}
-    assert any("pale code" in place for place in rules["color-contrast"])
-
-
 def test_the_report_of_a_batch_is_as_good(report, look):
     facts = look(report, dark=True)
     assert facts["images"] == 2
