@@ -108,7 +108,7 @@ VALUED = {
 
 
 @pytest.mark.parametrize("name", VALUED)
-@pytest.mark.parametrize("compile", ["graph", "auto", "eager"])
+@pytest.mark.parametrize("compile", ["graph", "eager"])
 @pytest.mark.thorough(keep=8, dear=3)
 def test_the_value_comes_first_if_it_is_asked_for_and_changes_nothing(name, compile):
     f, make, arguments, *vector = VALUED[name]
