@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 from tapelab.collection.running import cluster
 
@@ -217,24 +216,13 @@ def test_no_scheduler_is_one_clear_error(monkeypatch):
         cluster.Cluster("tcp://127.0.0.1:9")
 
 
-def test_a_worker_passes_its_own_variables_and_must_have_them(dask, monkeypatch):
+def test_a_worker_must_have_the_variables_that_it_passes(dask, monkeypatch):
     monkeypatch.setenv("TEST_URL", "hush-hush")  # which the workers do not have
     with (
         cluster.Cluster(dask.address, passed=["TEST_URL"]) as executor,
         pytest.raises(LookupError, match=rf"--pass-env TEST_URL: there is no such variable on {platform.node()}"),
     ):
         executor.environment("python3")
-    state = SimpleNamespace(nthreads=1)
-    worker = SimpleNamespace(address="tcp://127.0.0.1:1", state=state, get_current_task=lambda: "key")
-    for passed, value in ([], None), (["TEST_URL"], "hush-hush"):
-        share = cluster._Share("batch", {}, {}, False, passed)
-        share.setup(worker)
-        with share.children() as children:
-            assert children._environment.get("TEST_URL") == value
-    monkeypatch.delenv("TEST_URL")
-    share.setup(worker)
-    with pytest.raises(LookupError, match="--pass-env TEST_URL"), share.children():
-        pass
 
 
 @pytest.mark.dear

@@ -326,11 +326,11 @@ def updates(name, update, *, untraceable=False, **options):
     return found
 
 
-# Every kind of update in a graph, and one that the result depends on in every way to compile. (A batch Jacobian
+# Every kind of update in a graph, and one that the result depends on in every transformation. (A batch Jacobian
 # evaluates the function for each example.)
 WHOLE = [name for name in TRANSFORMATIONS if name != "batch_jacobian"]
 IN_A_CALL = [
-    *itertools.product(WHOLE, UPDATES, ["graph"]),
+    *itertools.product(["value_and_gradient", "jacobian", "hessian"], UPDATES, ["graph"]),
     *itertools.product(WHOLE, [on_the_way], ["auto", "eager"]),
 ]
 

@@ -27,7 +27,7 @@ ROOMS = {
     "process and top": (897, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),  # goal 750
     "the package": (16_781, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),  # goal 16,500
     "tables of the package": (2_743, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
-    "tests": (13_887, ["tests/**/*.py"]),  # goal 13,500
+    "tests": (13_786, ["tests/**/*.py"]),  # goal 13,500
     "tables of tests": (6_500, ["tests/**/*.toml"]),
     "bench": (700, ["ci/bench/*.py"]),
     "audit": (900, ["ci/derivative_audit/*.py"]),
