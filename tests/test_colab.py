@@ -92,3 +92,4 @@ def test_it_installs_itself_from_the_repository_and_runs(repository, bare_python
     assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code")
     assert {name for name, _ in installed_versions(bare_python) - before} == {"tapelab"}
     assert before <= installed_versions(bare_python)
+    assert "restart" not in nbformat.writes(executed)  # as %pip prints, where nothing has to be restarted

@@ -576,44 +576,13 @@ def test_a_damaged_file_is_reported_ignored_and_replaced(learner, damage):
     assert progress.solved() == {"sheet.one"}
 
 
-def test_what_was_solved_under_a_former_name_stays_solved(learner):
-    learner.parent.mkdir()
-    learner.write_text(json.dumps({"solved": ["sheet.one", *progress.FORMERLY]}))
-    both = {"sheet.one", *progress.FORMERLY, *progress.FORMERLY.values()}  # an older release knows the former ones
-    assert progress.solved() == both
-    progress.record("sheet.two")
-    assert set(json.loads(learner.read_text())["solved"]) == both | {"sheet.two"}
-
-
-@pytest.mark.dear
-def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh):
-    # Sheets that are no more: a copy of theirs fails at its import.
-    gone = ("clinic.", "differentiate_the_optimiser.", "learn_the_start.", "small_transformer.")
-    moved = {former: now for former, now in progress.FORMERLY.items() if not former.startswith(gone)}
-    asked = moved | sheets._MOVED | {"forward_mode.passes": None, "first_aid.nothing": None}
-    # The last sheets first: they take helpers from earlier ones, which are loaded with them.
-    modules = sorted({name.partition(".")[0] for name in asked}, key=sheets.ORDER.index, reverse=True)
-    lines = [f"from tapelab.exercises.sheets import {module}" for module in modules]
-    lines += [f"try:\n    {name}\nexcept AttributeError as error:\n    print(error)" for name in asked]
-    told = fresh("\n".join(lines)).splitlines()
-    for said, (former, place) in zip(told, asked.items(), strict=True):
-        module, _, name = former.partition(".")
-        assert said.startswith(f"Notebook {sheets.ORDER.index(module):02} has no exercise or prediction {name!r}. ")
-        assert "`make lab`, or `tapelab lab`, lays the present one beside it." in said
-        assert ("It is now" in said) == (place is not None)
-        if place:
-            now, _, called = place.partition(".")
-            assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
-            assert hasattr(getattr(sheets, now), called)
-
-
-@pytest.mark.parametrize("sheet", sorted(sheets._JOINED))
-def test_a_copy_that_imports_a_sheet_that_is_no_more_is_told_which_has_its_exercises(sheet):
-    former = {now.partition(".")[0] for name, now in progress.FORMERLY.items() if name.startswith(f"{sheet}.")}
-    with pytest.raises(ImportError, match=f"`{sheet}` are in .* now") as raised:
-        getattr(sheets, sheet)
-    named = {name for name in sheets.ORDER if f"`{name}`" in str(raised.value)}
-    assert named == former
+def test_a_copy_that_asks_for_what_is_no_more_is_told_how_to_get_the_present_one(fresh):
+    told = fresh(
+        "from tapelab.exercises.sheets import forward_mode\n"
+        "try:\n    forward_mode.passes\nexcept AttributeError as error:\n    print(error)"
+    )
+    assert told.startswith("Notebook 12 has no exercise or prediction 'passes'. ")
+    assert "`make lab`, or `tapelab lab`, lays the present one beside it." in told
 
 
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):

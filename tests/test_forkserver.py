@@ -135,7 +135,6 @@ def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, w
         assert manager.provisioner.process is None or manager.provisioner.process.poll() == -signal.SIGKILL
 
 
-# A process that leaves its parent's session, and whose parent ends, is nobody's child.
 TELLS_OF_A_GPU = """
 import sys, types
 kinds = [types.SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
