@@ -179,15 +179,6 @@ def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_
 
 
 @pytest.mark.thorough
-def test_kernels_fork_on_the_workers(dask, tmp_path, make_collection, run_batch, printed):
-    source = "import sys; print('tensorflow' in sys.modules)"
-    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", source]})
-    for fork in (True, False):
-        run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address, fork))
-        assert printed(tmp_path / "out" / "00_one.ipynb") == f"{fork}\n"
-
-
-@pytest.mark.thorough
 def test_a_scheduler_that_dies_is_one_sentence_and_what_was_done_is_kept(
     tmp_path, make_collection, command_line, records, printed
 ):

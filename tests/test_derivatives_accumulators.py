@@ -27,6 +27,7 @@ INSIDE = {
 }
 
 
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("compile", ["auto", "eager"])
 @pytest.mark.parametrize("name", INSIDE)
 def test_an_accumulator_around_what_tensorflow_loses_is_right_or_refused_or_warned_of(name, compile):
