@@ -70,8 +70,6 @@ SUMMED, AXES = JACOBIAN.sum(axis=0), ("output", "input")
         (wrong_at((1, 4), (2, 0)), JACOBIAN, AXES, ["[output 1, input 4]", "2 of 15 entries"], []),
         (SUMMED, JACOBIAN, AXES, ["what `gradient` gives", "(outputs)"], []),
         (JACOBIAN.sum(axis=1), JACOBIAN, AXES, [], ["what `gradient` gives"]),
-        (SUMMED, JACOBIAN, ("class", "input"), ["(classes)"], []),
-        (SUMMED, JACOBIAN, ("entry", "input"), ["(entries)"], []),
         (SUMMED, JACOBIAN, ("batch", "input"), ["(batches)"], []),
         ({"the value": 1.0, "the slope": 5.0}, {"the value": 1.0, "the slope": 3.0}, (), ["In the slope: "], []),
         (None, (3, 2), (), ["a shape"], []),
@@ -206,25 +204,6 @@ def test_an_error_that_a_none_leads_to_is_explained_by_the_tape():
         return x.no_such_method()
 
     assert "gradient" not in GRADIENT.judge(another).text, "an error that no None led to"
-
-
-def test_a_loss_that_is_finished_too_late_is_explained_where_keras_refuses_it():
-    def finished_late(w):
-        with tf.GradientTape() as tape:
-            loss = w**2
-        loss += w
-        tf.keras.optimizers.SGD(0.1).apply_gradients([(tape.gradient(loss, w), w)])
-        return w + 0.0
-
-    steps = Function(
-        reference=lambda w: 0.8 * w,
-        inputs=lambda random, dtype: [(tf.constant(1.0, dtype),)],
-        observe=lambda answer, w: answer(tf.Variable(w)),
-        dtypes=(tf.float32,),
-    )
-    result = steps.judge(finished_late)
-    assert result.code == "raised:ValueError"
-    assert "loss was computed after the tape had closed" in result.text
 
 
 def test_an_error_after_right_answers_comes_with_the_input():
@@ -403,21 +382,11 @@ def test_a_stopped_answer_leaves_no_thread_that_computes():
     ],
     ids=range(11),
 )
-@pytest.mark.parametrize(
-    "checker", [CUBE, Value(lambda: tf.constant(JACOBIAN)), Value(2.0), Value((7, 6)), Value(None)], ids=range(5)
-)
+@pytest.mark.parametrize("checker", [CUBE, Value(lambda: tf.constant(JACOBIAN)), Value((7, 6))], ids=range(3))
 def test_a_hostile_answer_gets_a_message(checker, answer, capsys):
     make(checker, seconds=2.0).check(answer)
     shown = capsys.readouterr().out
     assert "Not right yet" in shown or "raised an error" in shown
-
-
-@pytest.mark.parametrize(("answer", "hinted"), [(3.0, True), (2.0, False)])
-def test_a_wrong_answer_is_told_of_the_hint(answer, hinted, capsys):
-    make(Value(2.0)).check(answer)
-    shown = capsys.readouterr().out
-    assert shown.startswith("✗ Not right yet." if hinted else "✓ Right.")
-    assert ("Stuck? `exercises.example.hint()`." in shown) == hinted
 
 
 def test_interrupting_a_check_stops_the_answer(monkeypatch):
@@ -504,36 +473,6 @@ def test_a_program_in_which_nothing_is_wrong_is_to_be_left_alone(text, wanted):
     assert [result.verdict, result.code] == wanted[:2], result
     if answer[0] == "nothing" and result.verdict == WRONG:
         assert result.text.startswith("The diagnosis is right, and so was the program. The change: "), result.text
-
-
-def test_a_starter_gives_a_repair_its_broken_function():
-    one = Exercise("A norm", 3, ("Where?", "There."), dataclasses.replace(NORM, broken=None, mistakes=()))
-
-    @one.starter()
-    def _():
-        cause = ...
-
-        def repaired(x):
-            return tf.sqrt(tf.reduce_sum(x**2))
-
-        return cause, repaired
-
-    @one.right
-    def _():
-        """The choice comes before the root."""
-        return "slope", safe_norm
-
-    @one.mistake("squared")
-    def _(x):
-        """That is the square."""
-        return tf.reduce_sum(x**2)
-
-    assert one.right_answer == ("slope", safe_norm)
-    assert one.judge(*one.right_answer).verdict == RIGHT
-    assert one.judge("slope", norm).code == "unchanged"
-    assert one.judge("slope", lambda x: tf.reduce_sum(x**2)).code == "squared"
-    assert one.judge(..., norm).verdict == NOT_ATTEMPTED
-    assert [mistake.code for mistake in one.mistakes] == ["no value", "squared"]
 
 
 @pytest.fixture
