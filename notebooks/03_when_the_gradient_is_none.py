@@ -189,7 +189,7 @@ answer = explain(tape, income, price)
 print(answer)
 
 # %% [markdown]
-# `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. It tries that line on your numbers first: where it works it is called a *fix*, else a *hint*.
+# `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. A line in your own names that it has tried on your numbers, and that worked, is called a *fix*. This one speaks of an `x`: a *hint*.
 #
 # `draw` shows the same log as a graph. A solid border means *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
