@@ -701,7 +701,7 @@ assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
 # %% [markdown]
 # ## 7. Going further: a compiler changes the answer
 #
-# Is `tf.where` over a root as bad as over a logarithm? TensorFlow's own kernel for the gradient of `tf.sqrt` returns 0 where the upstream gradient is 0; that of `x**0.5` does not. XLA,
+# Is `tf.where` over a root as bad as over a logarithm? TensorFlow's own kernel for the gradient of `tf.sqrt` returns 0 where the upstream gradient is 0. With `x**0.5` it is NaN at once. XLA,
 # the compiler that `jit_compile=True` asks for, multiplies as the formula says.
 
 

@@ -485,7 +485,7 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# At most 13 states: those of the window, and the one before it. The tape of a finished window is dropped, and its states with it.
+# At most 13 states: twelve in the window, and the one before it. The tape of a finished window is dropped, and its states with it.
 #
 # Where a loop cannot leave the block of its tape, `reset` ends a window at any line. The tape is persistent, since it answers once in each window, and takes the gradient under `stop_recording`, so as not to
 # record its own backward pass.

@@ -468,7 +468,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are those of the layer.
+# The gradient with respect to the input is limited, and the variables' gradients are the layer's own.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while a
 # graph is being traced there is no number yet. A backward function must be **traceable**: TensorFlow operations, no `float(...)`, no `.numpy()`. To look at a gradient on its

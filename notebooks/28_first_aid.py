@@ -1076,7 +1076,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | NumPy, `float`, `predict` inside the block | `None`, then an error elsewhere | TensorFlow's operation; `model(x)` |
-# | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)` |
+# | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit | a gradient of 0, from every start | sigmoid |
 # | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |
