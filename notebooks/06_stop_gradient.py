@@ -344,8 +344,8 @@ assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1
 # On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient
 # belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
-# Where the new value is far smaller than $x$, the cancelling $x$ take it with them: with `tf.sign`, the value at $10^8$ is 0 in float32. Write
-# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))` there: the bracket is exactly 0.
+# In floating point a value far smaller than $x$ is lost on the way: with `tf.sign`, the result at $10^8$ is 0 in float32. There write
+# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))`: the bracket is exactly 0.
 #
 # Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
 
