@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -476,7 +476,7 @@ np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
 
 # %% [markdown]
-# Around a half; the draw decides how much. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. Between the two stands a Kronecker product of two small matrices in the Hessian's place, as in [K-FAC](https://arxiv.org/abs/1503.05671).
+# Around a half; the draw decides how much. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. Between the two stands a Kronecker product of two small matrices in the Hessian's place, as in [K-FAC](https://arxiv.org/abs/1503.05671): 0.94 and 0.93 with two draws, where the Hessian's diagonal alone has 0.67 and 0.66. And minus the example's *loss*, which costs nothing, has 0.53 and 0.59.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -489,7 +489,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 exercises.mislabelled.guess(...)  # "about 5", "about 12" or "about 22"
 
 # %% [markdown]
-# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
+# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. Or ask no model at all, and count how many of the ten nearest images have another label. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
 
 # %% tags=["nbval-ignore-output"]
 x_fresh, y_fresh = prepared(images.x_train[others], images.y_train[others])
@@ -499,8 +499,10 @@ def fresh_loss(w):
     return float(tf.reduce_mean(losses(w, x_fresh, y_fresh)))
 
 
+nearest = np.argsort(np.linalg.norm(x.numpy()[:, None] - x.numpy(), axis=2), axis=1)[:, 1:11]
 harm = {
     "influence": -predicted,
+    "ten neighbours": np.mean(given[nearest] != given[:, None], axis=1),
     "loss": losses(w, x, y).numpy(),
     "length of the gradient": np.linalg.norm(G, axis=1),
     "inner product": -plain,
@@ -509,7 +511,12 @@ harm = {
 }
 found, gains, cleaned = {}, {}, {}
 takes = {"influence": "a Hessian, a solve, test images", "inner product": "a gradient each, test images"}
-takes |= {"loss": "a forward pass", "length of the gradient": "a gradient each", "the true 25": "the truth"}
+takes |= {
+    "ten neighbours": "no model",
+    "loss": "a forward pass",
+    "length of the gradient": "a gradient each",
+    "the true 25": "the truth",
+}
 print("                         wrong labels    fresh loss changes by   takes")
 for name, score in harm.items():
     removed = np.argsort(-score)[:25]
@@ -529,12 +536,13 @@ assert abs(found["loss"] - found["influence"]) <= 6
 assert abs(found["length of the gradient"] - found["influence"]) <= 6
 assert found["inner product"] < found["influence"] - 3
 assert found["at random"] < 8
-for name in ("influence", "loss", "length of the gradient"):
+assert abs(found["ten neighbours"] - found["influence"]) <= 6
+for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
     assert gains[name] < 0.5 * gains["the true 25"] < 0
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
+# Around 22 of 25. And the loss finds about as many, the length of the gradient too, and so do the neighbours, without a model. So for finding labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: both are free. Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
 # [20](20_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
 #
 # What influence adds is something else: it says what the removal *will do*. Add up the 25 forecasts, and compare the sum with what the test loss did.
@@ -1031,7 +1039,7 @@ for i, change in elsewhere.items():
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
-# - Without the Hessian the correlation is around a half, with TracIn a little more. For finding labels that are wrong at random the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
+# - Without the Hessian the correlation is around a half, with TracIn a little more. For finding labels that are wrong at random the loss does as well as influence, and so do the nearest images; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
 # - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds most of the most harmful examples (section 5). In a small network the plain forecast is poor, and most of that goes with leverage, evaluated (section 7).
 #
 # | Trap | What you see | What to do |
