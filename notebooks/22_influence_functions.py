@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -282,7 +282,7 @@ tilted = (fit(np.append(np.ones(19), 1 - 1e-5)) - fit(np.append(np.ones(19), 1 +
 np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself is exact
 
 # %% [markdown]
-# Nearly a right angle. The loss is a narrow valley: steep across, where slope and height shift the line the same way; soft along its floor, where one makes up for the other. The gradient points across. The minimum gives way where it is soft. **$H^{-1}$ turns a pull into a motion.**
+# Nearly a right angle. The loss is a narrow valley: steep across, where slope and height shift the line the same way; soft along its floor, where one makes up for the other. The gradient points across; the minimum gives way along the floor. **$H^{-1}$ turns a pull into a motion.**
 #
 # The direction of the prediction is exact here, and the length is not: it goes four fifths of the way. The derivative is right (a small change of the weight agrees with it to six digits), but from 1 to 0 is not a small change. Section 5 finds the missing fifth.
 
@@ -403,9 +403,9 @@ blame = tf.linalg.matvec(G, solve(H, tape.gradient(of_one, w))) / 500
 assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 
 # %% [markdown]
-# Above 0.99: the forecast orders the results of 500 trainings almost without error. It also gets their size, nearly: section 5 finds what is missing at the upper end.
+# Above 0.99: the forecast orders the results of 500 trainings almost without error. It nearly gets their size; section 5 finds what is missing.
 #
-# There is a plain reason. Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: an influence function is one step of training again, a step that takes the Hessian of the *full* data. Here the further steps change little. It is not Newton's first step, which would take the Hessian without the example. Section 5 shows how much lies between the two.
+# Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: an influence function is one step of training again, a step that takes the Hessian of the *full* data. Here the further steps change little. It is not Newton's first step, which would take the Hessian without the example. Section 5 shows how much lies between the two.
 #
 # Another question needs another right-hand side, and nothing else: put the gradient of *one* test image's loss in the place of $g_T$, and the 500 numbers say which training images are to blame for that image.
 
@@ -476,7 +476,7 @@ np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
 
 # %% [markdown]
-# Around a half; the draw decides how much. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. Between the two stands a Kronecker product of two small matrices in the Hessian's place, as in [K-FAC](https://arxiv.org/abs/1503.05671): 0.94 and 0.93 with two draws, where the Hessian's diagonal alone has 0.67 and 0.66. And minus the example's *loss*, which costs nothing, has 0.53 and 0.59.
+# Around a half. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. Between the two stands a Kronecker product of two small matrices in the Hessian's place, as in [K-FAC](https://arxiv.org/abs/1503.05671): 0.94 with the first draw, where the Hessian's diagonal alone has 0.67, and minus the loss itself 0.53.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -566,7 +566,7 @@ np.testing.assert_allclose(predicted[worst].sum(), together, rtol=0.1)
 assert abs(accuracy(cleaned["influence"]) - accuracy(w)) < 0.02
 
 # %% [markdown]
-# They agree to a few per cent, for a twentieth of the data set at once.
+# They agree to a few per cent.
 
 # %% [markdown]
 # ## 5. Where it errs
@@ -607,11 +607,11 @@ assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluate
 assert abs(together) > 1.05 * abs(moved_together)
 
 # %% [markdown]
-# Now both ends agree: the actual change is about a tenth larger than the forecast. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
+# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
-# The prediction uses the Hessian *with* the example. Without it the valley is softer: for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. The formula of Sherman and Morrison says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$; multiply by $H - uu^\top$ to see it. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
+# The prediction uses the Hessian *with* the example. Without it, for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. The formula of Sherman and Morrison says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$; multiply by $H - uu^\top$ to see it. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
 #
 # $$H_{-i}^{-1} g_i = \frac{H^{-1} g_i}{1 - h_i}, \qquad h_i = \tfrac1N\, \tilde x_i^\top H^{-1} \tilde x_i.$$
 #
@@ -630,7 +630,7 @@ np.testing.assert_allclose(motion / (1 - leverage), actual_motion, rtol=1e-8)
 np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 
 # %% [markdown]
-# That was the missing fifth. A squared loss is quadratic, so the corrected prediction is exact. It is Newton's first step of training without the point.
+# That was the missing fifth. A squared loss is quadratic, so the corrected prediction is exact.
 #
 # Back to the digits. There the Hessian without example $i$ takes a tape and a solve of its own, so take thirty examples, spread over the whole ranking. Each forecast is moved and evaluated: once with the full $H$, once with the $H$ that is left.
 
@@ -657,9 +657,9 @@ assert 1.04 < of_full < 1.2
 assert abs(of_newton - 1) < 0.7 * (of_full - 1)
 
 # %% [markdown]
-# About half of what was missing is there, or more. The steps after it find the rest. What the first step has gained is the example's own share of the curvature.
+# About half of what was missing is there, or more: the example's own share of the curvature. The steps after it find the rest.
 #
-#  Leverage is that share of what holds the weights. Besides the examples, the weight decay holds them. So the decay should have a say in how far the motions fall short.
+# Leverage is that share of what holds the weights. Besides the examples, the weight decay holds them. So the decay should have a say in how far the motions fall short.
 #
 # **Predict.** So far the forecasts, moved and evaluated, are too small by about a tenth. With a tenth of the weight decay, what are they: "as before", "a third or more too small" or "too large"?
 
@@ -723,7 +723,7 @@ assert larger.mean() > 1.5 * usual.mean()
 assert np.any(larger < 0.9 * usual)
 
 # %% [markdown]
-# With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it the mean leverage: the examples hold a larger share of the soft directions. Remove one, and they go softer. Newton's step with the Hessian that is left takes up more than half of that (the check).
+# With a tenth of the decay, the actual change is about one and a half times the forecast; with ten times the decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it the mean leverage: the examples hold a larger share of the soft directions. Remove one, and they go softer.
 #
 # The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for thirty models without one example, or for all 500:
 
@@ -841,7 +841,7 @@ assert abs(by_products[9] - r) < 5e-3
 np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 
 # %% [markdown]
-# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products for a model and a data set, in batches if need be.
+# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products, in batches if need be.
 #
 # ### Exercise: The same from products (12 min)
 #
@@ -1030,7 +1030,7 @@ for i, change in elsewhere.items():
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>
 #
-# In ten draws TracIn reached 0.56 to 0.67, where the plain product had 0.46 to 0.61; of the 25 most harmful after ten steps, the forecast named 19 to 24. In four draws of the network (seeds 0 to 3) the correlation rose from 0.80, 0.91, 0.68 and 0.53 to 0.90, 0.98, 0.92 and 0.75; the corrected sizes were right to a fifth in two draws, and three to five times too large in two.
+# With a second draw the Kronecker product had 0.93, the diagonal 0.66 and minus the loss 0.59. The neighbours found 21 to 24 of the 25 in ten draws. In ten draws TracIn reached 0.56 to 0.67, where the plain product had 0.46 to 0.61; of the 25 most harmful after ten steps, the forecast named 19 to 24. In four draws of the network (seeds 0 to 3) the correlation rose from 0.80, 0.91, 0.68 and 0.53 to 0.90, 0.98, 0.92 and 0.75; the corrected sizes were right to a fifth in two draws, and three to five times too large in two.
 #
 # </details>
 
@@ -1039,7 +1039,7 @@ for i, change in elsewhere.items():
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
-# - Without the Hessian the correlation is around a half, with TracIn a little more. For finding labels that are wrong at random the loss does as well as influence, and so do the nearest images; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
+# - Without the Hessian the correlation is around a half, with TracIn a little more. For finding labels that are wrong at random the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
 # - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds most of the most harmful examples (section 5). In a small network the plain forecast is poor, and most of that goes with leverage, evaluated (section 7).
 #
 # | Trap | What you see | What to do |

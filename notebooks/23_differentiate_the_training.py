@@ -740,7 +740,7 @@ for check_name, (check_least, check_most) in check_spread.items():
 assert 0.9 * 0.276 < curves["second order"][1] < 1.1 * 0.342
 assert 0.9 * 0.368 < curves["first order"][1] < 1.1 * 0.560
 assert rivals["ANIL, then one step"] / 1.05 < curves["second order"][1] < rivals["Reptile, then one step"]
-assert rivals["second order, then a linear solve"] < 0.25 * min(curves["second order"][1], *list(rivals.values())[:-1])
+assert rivals["second order, then a linear solve"] < 0.6 * min(curves["second order"][1], *list(rivals.values())[:-1])
 np.testing.assert_allclose(after_solve(starts["jointly"], new, 1e9), curves["jointly"][0], rtol=1e-3)  # no change
 x, y = (np.array(part, float) for part in new)
 basis = np.stack([np.sin(x), np.cos(x)], axis=2)

@@ -946,7 +946,7 @@ if days == shops == 200:
         assert check_seen[check_name] < (1 + check_slack) * check_most + 0.0005, check_name
 
 # %% [markdown]
-# What was tried besides:
+# <details><summary>Appendix: what was tried besides</summary>
 #
 # - *Order.* With all ten seeds the order of the three policies was the same, and both counters were ahead of them; with two of the ten, Thompson sampling ahead of UCB1. With nine the baseline's best rate was the larger one, with the tenth it was the same. In the end about nine theatres of ten had the best price with the baseline, six to nine of ten without. In section 6 the mean put in led up to 400 units with nine seeds, up to 120 with the tenth.
 # - *UCB1's $c$.* The best of the five is 6. With what its theorem asks for, $\sqrt 2$ times the largest reward, it brings 10.1 or 10.2 (two seeds). Learning after each visitor is not the reason that counting wins: Thompson sampling brings as much when it learns once a day (after each visitor 11.47 to 11.49).
@@ -955,6 +955,8 @@ if days == shops == 200:
 # - *The grid.* Its points are 0.41 apart. For periods near that it fails, with errors up to 0.3; from 0.5 on they stay below $10^{-7}$.
 # - *Larger batches.* The dials' score function has batches of 12 draws at every cost; larger ones would take 4 or 5 % off (five draws of $\theta$).
 # - *Other ways.* A relaxation can be the *baseline* of the score function, which keeps the mean right (Tucker and others, 2017). Or sum what is cheap to sum: for each dial in turn its three settings, with the seven others as drawn. That takes 17 evaluations a draw, has no bias, and at equal cost its error was 1.1 to 1.6 times below the score function's (five draws of $\theta$; local expectation gradients, Titsias and Lázaro-Gredilla 2015).
+#
+# </details>
 
 # %% [markdown]
 # ## 8. Check it independently
