@@ -347,7 +347,7 @@ ws = train_without_each(w, H, weight_decay)
 actual = (test_loss(ws) - before).numpy()
 
 # %% [markdown]
-# Two columns of 500 numbers: predicted from one solve, and measured by 500 trainings.
+# Two columns of 500 numbers: predicted, and measured by 500 trainings.
 #
 # **Predict.** What is their correlation?
 
@@ -492,7 +492,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 exercises.mislabelled.guess(...)  # "about 5", "about 12" or "about 22"
 
 # %% [markdown]
-# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. Or ask no model at all, and count how many of the ten nearest images have another label. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
+# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. Or ask no model at all, and count how many of the ten nearest images have another label. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose.)
 
 # %% tags=["nbval-ignore-output"]
 x_fresh, y_fresh = prepared(images.x_train[others], images.y_train[others])
@@ -614,7 +614,7 @@ assert abs(together) > 1.05 * abs(moved_together)
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
-# The prediction uses the Hessian *with* the example. Without it, for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. The formula of Sherman and Morrison says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$; multiply by $H - uu^\top$ to see it. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
+# The prediction uses the Hessian *with* the example. Without it the valley is softer: for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. Sherman and Morrison's formula says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
 #
 # $$H_{-i}^{-1} g_i = \frac{H^{-1} g_i}{1 - h_i}, \qquad h_i = \tfrac1N\, \tilde x_i^\top H^{-1} \tilde x_i.$$
 #
