@@ -653,10 +653,10 @@ def after_solve(start, tasks, penalty):
     return float(np.mean((left[:, 10:] - (others @ change)[..., 0]) ** 2))
 
 
-def smooth_curve(tasks, length):
+def smooth_curve(tasks, reach):
     """The mean error on the others of a Gaussian process with a squared exponential kernel, given ten points."""
     x, y = (np.array(part, float) for part in tasks)
-    kernel = np.exp(-((x[:, :, None] - x[:, None]) ** 2) / (2 * length**2))
+    kernel = np.exp(-((x[:, :, None] - x[:, None]) ** 2) / (2 * reach**2))
     weights = np.linalg.solve(kernel[:, :10, :10] + 1e-4 * np.eye(10), y[:, :10, None])
     return float(np.mean((y[:, 10:] - (kernel[:, 10:, :10] @ weights)[..., 0]) ** 2))
 
