@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 1 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 5 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -102,7 +102,7 @@ plt.show()
 # - get standard errors and correlations from the Jacobian of a fit, and carry them over to other quantities (section 3),
 # - test them on a thousand refits, with one backward pass for all their Jacobians (section 4),
 # - draw the ellipsoid of a fit, say how a cloud can leave it while every width is right, and measure what does not bend (sections 5 and 6),
-# - give a network's curve an error bar, and hold it against one that is sampled (section 7).
+# - give a network's curve an error bar, and hold it against one that is sampled (section 7, where you go further).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -481,7 +481,7 @@ print("too low, in %:                         ", np.round(100 * np.mean(off < -1
 print("too high, in %:                        ", np.round(100 * np.mean(off > 1.96, axis=0), 1))
 
 # %% [markdown]
-# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in 93 to 96 of 100 fits: nearly as promised. The misses are lopsided, though. A fit that errs in one direction also gives itself a smaller error bar, so most misses lie on that side.
+# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in 92 to 96 of 100 fits (seeds 0 to 4): nearly as promised. The misses are lopsided, though. A fit that errs in one direction also gives itself a smaller error bar, so most misses lie on that side.
 #
 # **Predict.** And the ellipsoid: what share of the thousand refits lies inside?
 
@@ -600,7 +600,7 @@ ax.legend(loc="upper left", fontsize="small")
 plt.show()
 
 # %% [markdown]
-# About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates. The shares count all four parameters.)
+# About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates, as in Golub and Pereyra's *variable projection*. The shares count all four parameters.)
 #
 # Other coordinates bend otherwise, and not always less. The usual remedy takes the parameters' logarithms; here the fit's own ellipsoid in those held the true ones in 64 to 67 of 100, against 84 or 85 (tried with three seeds).
 #
@@ -637,7 +637,7 @@ rise = float(tf.reduce_sum((curve(near) - y) ** 2)) - squares[-1]
 np.testing.assert_allclose(rise, variance * squared_distances(near.numpy()[np.newaxis], C)[0], rtol=0.05)
 
 # %% [markdown]
-# ## 7. The error bar of a network
+# ## 7. Going further: the error bar of a network
 #
 # A network is a curve with many parameters. Take 16 units of `tanh`, 48 weights, and 20 measured points that leave a gap in the middle. With fewer points than weights $J^\top J$ has no inverse. A **prior** mends that: before any measurement, each weight is $0 \pm 2$, with a normal distribution. To a fit this is *one more measurement of each weight*, whose result was 0 and whose noise was 2:
 #
@@ -684,7 +684,7 @@ best = np.argmin(np.sum(found_r**2, axis=1))
 w, C_w = tf.constant(found[best]), np.linalg.inv(found_J[best].T @ found_J[best])
 
 # %% [markdown]
-# Is it right? Section 4 asked refits. Here they are simulated measurements of *all* 68 numbers, the weights' among them: each refit is drawn towards its own sample of the prior. (The literature calls them an **anchored ensemble**.)
+# Is it right? Section 4 asked refits. Here fresh noise goes onto *all* 68 measured numbers, the weights' zeros among them, so each refit is drawn towards its own sample of the prior. (The literature calls this an **anchored ensemble**.)
 #
 # The truth is the **posterior**, the density $e^{-E(w)}$ with $E$ half the sum of squares, and gradients can draw from it. **Hamiltonian Monte Carlo** (HMC) lets the weights roll on the landscape $E$ like a ball without friction. Give the ball a random velocity $v$, follow it for a while, and accept where it arrives: the energy $E + \tfrac12\lVert v \rVert^2$ is kept, except for errors of the finite steps, and an accept–reject step corrects those exactly.
 
@@ -815,7 +815,7 @@ np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
 np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
 
 # %% [markdown]
-# Narrower: the sampled width is half as large again here, and up to four times as large on other curves. Where there are points the three agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights, and that is a short vector. Typical samples are two to five times as long, and in the gap their curves react two or three times as strongly to the weights. One set of weights knows nothing of that. The refits do, and err on the safe side.
+# Narrower: the sampled width is half as large again here, and up to four times as large on other curves. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. (Beyond the last points it may be off to either side: here it is too wide on the left.) The fit is the *most probable* set of weights, and that is a short vector. Typical samples are two to five times as long, and in the gap their curves react two or three times as strongly to the weights. One set of weights knows nothing of that. The refits do, and err on the safe side, by up to a third on the ten curves.
 #
 # So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember that there you quote mostly your prior.
 
@@ -937,7 +937,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>
 #
-# Ten curves, each with measurements of its own, and the 20 chains' agreement ($\hat R$, from within-chain and between-chain variances) at most 1.007. In the gap the sampled width was 0.9 to 3.9 times that of one Jacobian in the median over 25 places; on nine of ten curves it was more than 1.3 times. At the points it was 0.95 to 1.08 times. The refits' width in the gap was 1.08 to 1.38 times the sampled one. On one curve the Jacobian's 95 % interval held the true curve at a quarter of the places in the gap; sampling and refits held it at all of them, on all ten curves.
+# Ten curves, each with measurements of its own, and the 20 chains' agreement ($\hat R$, from within-chain and between-chain variances) at most 1.007. In the gap the sampled width was 0.9 to 3.9 times that of one Jacobian in the median over 25 places; on nine of ten curves it was more than 1.3 times. At the points it was 0.95 to 1.08 times. The refits' width in the gap was 1.08 to 1.38 times the sampled one, at the points 1.04 to 1.25 times. The samples were 2.1 to 5.1 times as long as the fit, and the gradient of the curve with respect to the weights 1.8 to 3.1 times as large in the gap. On one curve the Jacobian's 95 % interval held the true curve at a quarter of the places in the gap; sampling and refits held it at all of them, on all ten curves.
 #
 # </details>
 
@@ -966,8 +966,8 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # - J. J. Moré (1978), ["The Levenberg–Marquardt algorithm: implementation and theory"](https://doi.org/10.1007/BFb0067700): MINPACK's.
 # - E. M. L. Beale (1960), ["Confidence regions in non-linear estimation"](https://doi.org/10.1111/j.2517-6161.1960.tb00353.x): the region of low squares, and how far a fit bends.
 # - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): what bends is mostly the coordinates.
-# - D. J. C. MacKay (1992), ["A practical Bayesian framework for backpropagation networks"](https://doi.org/10.1162/neco.1992.4.3.448): the linearised error bar of a network.
-# - R. M. Neal (2011), ["MCMC using Hamiltonian dynamics"](https://arxiv.org/abs/1206.1901).
+# - D. J. C. MacKay (1992), ["A practical Bayesian framework for backpropagation networks"](https://doi.org/10.1162/neco.1992.4.3.448): the linearised error bar of a network; A. Y. K. Foong, Y. Li, J. M. Hernández-Lobato, R. E. Turner (2019), ["In-between uncertainty in Bayesian neural networks"](https://arxiv.org/abs/1906.11537): the gap.
+# - R. M. Neal (2011), ["MCMC using Hamiltonian dynamics"](https://arxiv.org/abs/1206.1901); the method is that of S. Duane, A. D. Kennedy, B. J. Pendleton, D. Roweth (1987).
 # - T. Pearce, F. Leibfried, A. Brintrup (2020), ["Uncertainty in neural networks: approximately Bayesian ensembling"](https://arxiv.org/abs/1810.05546): anchored ensembles.
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #

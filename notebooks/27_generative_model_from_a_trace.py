@@ -27,7 +27,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 2000  # of each training: between 1800 and 2200
+steps = 2000  # of each training: between 1700 and 2300
 walkers = 1000  # points that become samples: between 800 and 2000
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
@@ -125,7 +125,7 @@ def train(objective, draw, start=start, data=data, steps=steps):
     state, passed = (start, tf.zeros_like(start), tf.zeros_like(start), 0.0), [start]
     for begin in range(0, steps, 100):
         batches = tf.constant(data[pick.integers(0, len(data), (100, 256))])
-        rates = tf.constant(0.005 * (1 - (begin + np.arange(100)) / steps), tf.float32)
+        rates = tf.constant(0.005 * np.maximum(1 - (begin + np.arange(100)) / steps, 0), tf.float32)
         state = hundred_steps(objective, state, batches, tf.constant(draw(batches.shape), tf.float32), rates)
         passed.append(state[0])
     return passed
