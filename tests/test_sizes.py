@@ -20,7 +20,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 ROOMS = {
     "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
     "optimize": (607, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
-    "explain": (6_734, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
+    "explain": (6_740, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
     "exercises": (1_018, [f"{PACKAGE}/exercises/*.py"]),  # goal 1,000
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
     "collection": (2_902, [f"{PACKAGE}/collection/**/*.py"]),  # goal 2,700
