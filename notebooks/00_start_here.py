@@ -36,9 +36,12 @@ goal = "13"  # the notebook whose route is marked on the map in section 3
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import textwrap
 
@@ -317,7 +320,7 @@ plt.show()
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
 # | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 31 + 51 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 30 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 28 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |

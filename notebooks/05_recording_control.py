@@ -34,9 +34,12 @@ batch = 128  # examples, between 64 and 256
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import contextlib
 import gc

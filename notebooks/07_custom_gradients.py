@@ -37,16 +37,18 @@ iterations = 40  # of the solver in section 3, between 30 and 100
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import contextlib
 import functools
 import inspect
 import os
 import subprocess
-import sys
 import tempfile
 import weakref
 from pathlib import Path

@@ -32,9 +32,12 @@ epsilon = 0.1  # how far a pixel may move, of a range from 0 to 1: between 0.08 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import data, plots, runtime
 from tapelab.exercises.sheets import gradient_of_the_input as exercises

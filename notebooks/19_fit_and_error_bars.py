@@ -35,9 +35,12 @@ refits = 1000  # simulated measurements in sections 4 to 6: between 900 and 1200
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import gradcheck, optimize, plots, runtime
 from tapelab.exercises.sheets import fit_and_error_bars as exercises

@@ -35,9 +35,12 @@ chaos_steps = 4000  # of the double pendulum, 5 ms each: between 4000 and 4400
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import derivatives, plots, runtime
 from tapelab.exercises.sheets import control_and_the_horizon_of_chaos as exercises

@@ -19,16 +19,16 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # The bound, and what is counted: patterns of files; a pattern that begins with "!" leaves some out.
 ROOMS = {
     "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
-    "optimize": (607, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
-    "explain": (6_740, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
-    "exercises": (1_018, [f"{PACKAGE}/exercises/*.py"]),  # goal 1,000
+    "optimize": (603, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
+    "explain": (6_739, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
+    "exercises": (1_000, [f"{PACKAGE}/exercises/*.py"]),
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
-    "collection": (2_902, [f"{PACKAGE}/collection/**/*.py"]),  # goal 2,700
-    "process and top": (897, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),  # goal 750
-    "the package": (16_781, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),  # goal 16,500
-    "tables of the package": (2_743, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
-    "tests": (14_432, ["tests/**/*.py"]),  # goal 13,500
-    "tables of tests": (6_500, ["tests/**/*.toml"]),
+    "collection": (2_700, [f"{PACKAGE}/collection/**/*.py"]),
+    "process and top": (748, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),
+    "the package": (16_262, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),
+    "tables of the package": (2_475, [f"{PACKAGE}/**/*.toml"]),  # goal 2,400
+    "tests": (13_453, ["tests/**/*.py"]),
+    "tables of tests": (6_397, ["tests/**/*.toml"]),
     "bench": (700, ["ci/bench/*.py"]),
     "audit": (900, ["ci/derivative_audit/*.py"]),
     "ci": (2_200, ["ci/**/*.py"]),

@@ -10,8 +10,6 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 `Objective` in place of the function keeps what was compiled for the next call.
 """
 
-from typing import NoReturn
-
 from tapelab.optimize.directions import conjugate_gradient_direction
 from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.least_squares import levenberg_marquardt
@@ -20,7 +18,6 @@ from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report
 from tapelab.optimize.standing import Standing
-from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
     "Iteration",
@@ -34,7 +31,3 @@ __all__ = [
     "newton",
     "newton_cg",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    refuse(__name__, name)

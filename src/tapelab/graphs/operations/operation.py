@@ -36,16 +36,16 @@ class Wrong(NamedTuple):
 
     Attributes:
         code: its name in the table.
+        why: what the operation does, and what to write instead.
         needs: which derivatives are wrong: "gradient", "tangents" or "second", and all that is made from them; or only
             where an input is special: "second_at_zero" and "at_points".
-        why: what the operation does, and what to write instead.
         inputs: the numbers of the inputs that must not depend on the sources; none named: any.
         rule: what the graph must look like besides, a name in `tapelab.derivatives.wrong.rules`; "" if nothing.
     """
 
     code: str
-    needs: str
     why: str
+    needs: str = "gradient"
     inputs: tuple[int, ...] = ()
     rule: str = ""
 
