@@ -789,7 +789,7 @@ for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global, "c
     for value, gradient in zip(moved[option], expected, strict=True):
         np.testing.assert_allclose(value, gradient, rtol=1e-6)
 assert (last_step(turned_norms) == steps).all()
-assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0.08
+assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0.12
 
 # %% [markdown]
 # Not here: both ways survive, and learn about equally well.
