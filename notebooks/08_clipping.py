@@ -451,7 +451,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
 # %% [markdown]
 # SGD takes a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels. The direction of the gradient counts, and its length does not.
 #
-# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and the next thousand steps are less than half as long as before. Cut, it does not.
+# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and the next thousand steps are less than half as long as before. A cut gradient does not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

@@ -168,10 +168,6 @@ def test_an_error_is_shown_with_the_learners_own_lines_only():
     assert "__wrapped__" not in result.text
 
 
-def gradient_of(program, x):
-    return program(x)
-
-
 GRADIENT = Function(reference=lambda x: 2.0 * x, inputs=lambda random, dtype: [(tf.constant([1.0, -2.0], dtype),)])
 
 

@@ -293,6 +293,13 @@ def test_arguments_and_errors_are_those_of_a_plain_tape():
             tape.__enter__()
 
 
+def test_a_keras_variable_that_is_watched_is_named_and_what_to_do():
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 2))
+    with ExplainTape() as tape, pytest.raises(ValueError, match=r"Keras variable .*kernel; .* leave tape.watch out"):
+        tape.watch(layer.trainable_variables)
+
+
 def test_a_used_up_tape_can_be_entered_again():
     x = tf.Variable(2.0)
     for make in (tf.GradientTape, ExplainTape):

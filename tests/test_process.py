@@ -136,6 +136,14 @@ def test_of_nested_blocks_the_inner_one_decides_first(error, expected, capfd):
     assert shown(capfd) == expected
 
 
+def test_a_second_inner_block_leaves_its_lines_to_the_outer_one_too(capfd):
+    with process.quiet_stderr():
+        for text in ("first", "second"):
+            with process.quiet_log():
+                say(text)
+    assert shown(capfd) == []
+
+
 def test_only_the_named_errors_show_what_was_held_back(capfd):
     for error in (ValueError, KeyError):
         with contextlib.suppress(Exception), process.quiet_stderr(shown_for=KeyError):

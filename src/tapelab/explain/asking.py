@@ -11,17 +11,12 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.explanation import Explanation, Explanations
-from tapelab.explain.ground import hooks, lines, private
+from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import Unrecorded, keys_in, keys_of
-from tapelab.explain.ground.measure import array
 from tapelab.explain.missing.judgement import find_all, said
 from tapelab.explain.missing.question import Finding, Question, questions
-from tapelab.explain.values.rerun.evidence import Replay
-from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.study import study
 
-import numpy as np
 import tensorflow as tf
 
 # What an explanation has as the judgement found it.
@@ -156,34 +151,16 @@ def answers_to_show(
     return asked, answers
 
 
-def _tried(question: Question, finding: Finding) -> str:
-    """What becomes of the fix of a gradient that is None: `tape.watch` is run, and so is the call of a used-up tape.
-
-    The log is replayed as if the tape had recorded all of it. Of other fixes the learner's code has to run again.
-    """
-    if finding.code == "used_up":
-        return "works"  # the gradient was computed to find that out
-    if finding.code not in _UNWATCHED or finding.further:
-        return "untried"
-    targets, source = keys_in(question.targets), keys_of(question.source)
-    try:
-        with hooks.deaf(), private.paused():
-            trace = Trace(question.log)
-            for node in trace.nodes:
-                node.is_recorded = node.is_recorded or node.event.unrecorded is Unrecorded.UNWATCHED
-            gradient = Replay(trace, targets, source).cotangent(source[0])
-    except Exception:  # whatever it is: it was not run
-        return "untried"
-    return "works" if gradient is not None and np.isfinite(array(gradient)).all() else "untried"
-
-
 def _as_explanation(question: Question, finding: Finding, value: Explanation | None) -> Explanation:
     """Put a finding into the learner's words, with what there is to say of the value where the gradient exists."""
     sentence, fix = said(question, finding)
     if value is None:
         taken: dict[str, Any] = {name: getattr(finding, name) for name in _AS_FOUND}
         taken |= {"source": question.source_name, "target": question.target_name}
-        return Explanation(sentence=sentence, fix=fix, tried=_tried(question, finding), **taken)
+        # The tape was asked without being used up; and with the source watched nothing stands in the path's way.
+        is_cured = finding.code == "used_up" or (finding.code in _UNWATCHED and not finding.further)
+        tried = "works" if is_cured else "untried"
+        return Explanation(sentence=sentence, fix=fix, tried=tried, **taken)
     if finding.code == "target_dtype":  # zeros in place of None, for a value that an operation gives besides others
         value = dataclasses.replace(value, code=finding.code, sentence=sentence, line=finding.line, fix=fix)
     is_noted = bool(set(value.remarks) & set(VALUES))  # about some of the elements, and where they lost their gradient

@@ -10,9 +10,10 @@ from tapelab.explain.asking import answers_to_show
 from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.layout import STUB, Placed, layered
 from tapelab.explain.drawing.numbered_table import Passage, numbering, replayed
-from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch, simplify, sketch
+from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch, sketch
 from tapelab.explain.ground import expressions, hooks
 from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.log import Event
 from tapelab.explain.ground.measure import array, cotangent_text, shortened
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.question import Finding, Question
@@ -31,20 +32,15 @@ _SIGNS = {RECORDED: "●", NOT_RECORDED: "○"}
 def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
     """Return the lines of text in a box, the title first."""
     number = passage.number(box) if passage else ""
-    title = f"{_SIGNS[box.state]} {number}{spelled(box.title) if box.operations == (box.title,) else box.title}"
+    title = f"{_SIGNS[box.state]} {number}{spelled(box.title) if box.event else box.title}"
     if box.role == "operation" and box.mark:
         title += f" · {box.mark}"
     text = [title]
-    if len(box.operations) > 1:
-        text.append(shortened(", ".join(dict.fromkeys(box.operations)), _TEXT))
-    if len(box.lines) == 1:
-        line = box.lines[0]
+    if box.event and box.event.line:
+        line = box.event.line
         place = f"line {line.number}" if len(files) == 1 else line.place
-        source = _expression(box) or line.text
+        source = _expression(box.event) or line.text
         text.extend(_wrapped(f"{place}: {source}" if source else place))
-    elif box.lines:
-        numbers = [line.number for line in box.lines]
-        text.append(f"lines {min(numbers)} to {max(numbers)}")
     if passage is None:
         return text
     if passage.value(box):
@@ -56,11 +52,9 @@ def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
     return text
 
 
-def _expression(box: Box) -> str:
-    """The learner's expression that one operation ran, where it is known."""
-    if len(box.events) != 1:
-        return ""
-    found = expressions.at(box.events[0].place.code, box.events[0].place.instruction)
+def _expression(event: Event) -> str:
+    """The learner's expression that an operation ran, where it is known."""
+    found = expressions.at(event.place.code, event.place.instruction)
     return "" if found is None else ast.unparse(found)
 
 
@@ -85,7 +79,7 @@ def size_of(text: Sequence[str], pad: float = PAD) -> tuple[float, float]:
     return width + 2 * pad, WIDE * 1.35 + (len(text) - 1) * SMALL * 1.35 + 2 * pad
 
 
-LIMIT = 24  # boxes, before neighbours are merged
+LIMIT = 60  # boxes that a picture can show
 _MARGIN, _LEGEND = 14.0, 34.0
 _APART = 5.0  # half the distance of an arrow down from its arrow up
 
@@ -102,12 +96,11 @@ Points: TypeAlias = Sequence[tuple[float, float]]
 _CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
 
 
-def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, values: bool = False) -> Figure:
+def draw(tape: ExplainTape, target: Any, sources: Any, *, values: bool = False) -> Figure:
     """Draw what a tape recorded between some sources and a target.
 
     Each box is an operation with the line of source that ran it; time runs downwards. Filled circles and solid borders
-    mark what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it. Beyond
-    `limit` boxes, neighbours are merged: first what lies between branch points.
+    mark what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it.
 
     With `values=True` it is the picture of backpropagation: each box has its value, which goes down, and beside each
     link an arrow goes up with what flows back: the cotangent, or its norm and share of zeros. An operation that takes
@@ -118,7 +111,6 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
         tape: an `ExplainTape`; it is not used up by this.
         target: a tensor, or a structure of tensors.
         sources: a tensor or variable, or a structure of them.
-        limit: how many boxes to aim at.
         values: whether to show the values and the cotangents.
 
     Returns:
@@ -126,12 +118,17 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
 
     Raises:
         TypeError: if `tape` is not an `ExplainTape`.
-        ValueError: if there is nothing to draw: no sources, or something that was not seen or is not a tensor.
+        ValueError: if there is nothing to draw: no sources, or something that was not seen or is not a tensor; or if
+            there are more than sixty boxes.
     """
     asked, answers = answers_to_show(tape, target, sources, sys._getframe(1), "draw")
     findings = [finding for finding, _ in answers]
     drawing = sketch(asked, findings)
-    simplify(drawing, limit)
+    if len(drawing.boxes) > LIMIT:
+        raise ValueError(
+            f"there are {len(drawing.boxes)} boxes to draw, and a picture shows at most {LIMIT}: draw a part of the "
+            "program, or list it with table(tape, target, sources)"
+        )
     title, passage = _title(asked, findings), None
     if values:
         sick, passage = _passage(asked, answers)
@@ -179,7 +176,7 @@ def _named(names: Collection[str], asked: Sequence[Question]) -> str:
 
 
 def _figure(drawing: Sketch, title: str, passage: Passage | None) -> Figure:
-    files = {line.file for box in drawing.boxes for line in box.lines}
+    files = {box.event.line.file for box in drawing.boxes if box.event and box.event.line}
     texts = {box: text_of(box, files, passage) for box in drawing.boxes}
     sizes = {box: size_of(text) for box, text in texts.items()}
     links, labels = [], {}

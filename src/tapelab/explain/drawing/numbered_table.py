@@ -92,25 +92,22 @@ class Passage:
         """What flows back from one box to another, as texts: what the end contributes to the cotangent of the start.
 
         There is one for each place at which an operation takes what leaves the start: two for `x * x`. Where there are
-        many, or boxes were merged, there is one for their sum.
+        many, there is one for their sum.
         """
         parts = []
         for key in start.keys:
             for node, part in self._replay.parts.get(key, ()):
-                if node.event in end.events if node is not None else end.role == "target":
+                if node.event is end.event if node is not None else end.role == "target":
                     parts.append(array(part))
         if not parts and end.role == "target" and set(start.keys) & set(end.keys):
             parts = [np.ones(())]
-        if len(end.operations) > 1 or len(parts) > _EDGES:
-            total = parts[0]
-            for part in parts[1:]:
-                total = part if total.shape != part.shape else total + part
-            parts = [total]
+        if len(parts) > _EDGES:
+            parts = [np.sum(parts, axis=0)]
         return [cotangent_text(part) for part in parts]
 
     def mark(self, box: Box) -> str:
         """What to write on a box at which trouble began, or ""."""
-        return next((self._origins[event] for event in box.events if event in self._origins), "")
+        return self._origins.get(box.event, "")
 
 
 _LONGEST = 44  # characters of an expression

@@ -1,11 +1,9 @@
 """What a drawing shows, before it has any coordinates: boxes and links."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence, Set
 
 from tapelab.explain.causes import CAUSES
-from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import Event, Kind
 from tapelab.explain.missing.paths import Point, Step
 from tapelab.explain.missing.question import Finding, Question
@@ -26,9 +24,7 @@ class Box:
         title: what it is.
         state: `RECORDED` or `NOT_RECORDED`.
         mark: "custom gradient", "tf.function" or empty.
-        lines: the learner's `Line`s, in order, without repetition.
-        operations: the operations' names; more than one where boxes were merged.
-        events: the `Event`s of the log; of a source and a target none.
+        event: the `Event` of the log; None of a source and a target.
         keys: of the tensors that leave the box: of a source, its own and those read from it.
     """
 
@@ -36,9 +32,7 @@ class Box:
     title: str
     state: str
     mark: str = ""
-    lines: tuple[Line, ...] = ()
-    operations: tuple[str, ...] = ()
-    events: tuple = ()
+    event: Event | None = None
     keys: tuple[int, ...] = ()
 
 
@@ -78,7 +72,7 @@ def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch
 
 def _when(box: Box) -> int:
     """When a box's operation ran: they stand in this order where nothing else decides."""
-    return box.events[0].index if box.events else -1
+    return box.event.index if box.event else -1
 
 
 class _Draft:
@@ -180,10 +174,7 @@ class _Draft:
         if event.index not in self._boxes:
             mark = {Kind.CUSTOM: "custom gradient", Kind.FUNCTION: "tf.function"}.get(event.kind, "")
             state = RECORDED if event.unrecorded is None and not event.erased else NOT_RECORDED
-            lines = (event.line,) if event.line else ()
-            self._boxes[event.index] = Box(
-                "operation", event.name, state, mark, lines, (event.name,), (event,), event.outputs
-            )
+            self._boxes[event.index] = Box("operation", event.name, state, mark, event, event.outputs)
             self._sketch.boxes.append(self._boxes[event.index])
         return self._boxes[event.index]
 
@@ -192,75 +183,3 @@ class _Draft:
         if start is not end:
             known = self._sketch.links.get((start, end), titles)
             self._sketch.links[start, end] = known if titles else ()
-
-
-def simplify(drawing: Sketch, limit: int) -> None:
-    """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
-
-    What lies between branch points goes first; then, two by two, what ran one after the other. A cut link is never
-    merged away, nor are boxes of which one is recorded and the other is not.
-
-    Args:
-        drawing: a `Sketch`; it is changed.
-        limit: the number of boxes wanted.
-    """
-    if len(drawing.boxes) > limit:
-        while _merge_chain(drawing):
-            pass
-    while len(drawing.boxes) > limit and _merge_round(drawing):
-        pass
-
-
-def _merge_chain(drawing: Sketch) -> bool:
-    """Merge two boxes between which nothing branches off or comes in. False if there are none."""
-    before, after = drawing.neighbours()
-    for (start, end), titles in drawing.links.items():
-        if not titles and _alike(start, end) and len(after[start]) == len(before[end]) == 1:
-            _merge(drawing, start, end)
-            return True
-    return False
-
-
-def _merge_round(drawing: Sketch) -> bool:
-    """Merge what ran one after the other, no box twice, so that the merged boxes come out alike. False if nothing."""
-    merged = set()
-    # In the order of time nothing lies between two neighbours, so merging them makes no cycle.
-    for first, second in itertools.pairwise(list(drawing.boxes)):
-        if (
-            _alike(first, second)
-            and merged.isdisjoint((first, second))
-            and not _would_hide_a_cut(drawing, first, second)
-        ):
-            _merge(drawing, first, second)
-            merged |= {first, second}
-    return bool(merged)
-
-
-def _alike(first: Box, second: Box) -> bool:
-    return first.role == second.role == "operation" and (first.state, first.mark) == (second.state, second.mark)
-
-
-def _would_hide_a_cut(drawing: Sketch, first: Box, second: Box) -> bool:
-    """Whether merging two boxes would put a cut link on top of one that is not cut, or make it a link to itself."""
-    links = drawing.links
-    if links.get((first, second)) or links.get((second, first)):
-        return True
-    moved = {link: tuple(second if box is first else box for box in link) for link in links if first in link}
-    return any(to in links and bool(links[link]) != bool(links[to]) for link, to in moved.items())
-
-
-def _merge(drawing: Sketch, first: Box, second: Box) -> None:
-    """Make one box of two."""
-    lines = tuple(dict.fromkeys((*first.lines, *second.lines)))
-    operations = (*first.operations, *second.operations)
-    both = Box("operation", f"{len(operations)} operations", first.state, first.mark, lines, operations)
-    both.events, both.keys = first.events + second.events, first.keys + second.keys
-    links = {}
-    for (start, end), titles in drawing.links.items():
-        start = both if start in (first, second) else start
-        end = both if end in (first, second) else end
-        if start is not end:
-            links[start, end] = links.get((start, end), titles) if titles else ()
-    drawing.boxes[drawing.boxes.index(first)] = both
-    drawing.boxes.remove(second)
-    drawing.links = links

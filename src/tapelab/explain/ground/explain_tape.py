@@ -29,8 +29,8 @@ class ExplainTape(tf.GradientTape):
 
     The log holds every tensor made inside the tape until the tape itself is released, and each operation takes some
     microseconds longer: it is for finding a mistake, not for training. Inside a `tf.function` it keeps no log: there
-    `explain` says which gradients are None, and why as far as the graph shows it, and nothing of values. Put the tape
-    outside the compiled function, around its call, for all of it.
+    `explain` says which gradients are None, and not why. Put the tape outside the compiled function, around its call,
+    or run it eagerly: ``tf.config.run_functions_eagerly(True)``.
 
     Args:
         persistent: whether `gradient` may be called more than once.
@@ -45,7 +45,6 @@ class ExplainTape(tf.GradientTape):
         self.is_persistent = persistent
         self.watches_variables = watch_accessed_variables
         self.in_function = False
-        self.told = []  # what `watch` was passed inside a tf.function, where no log is kept
         self.blind = None
         self.spent = False  # whether the one gradient of a tape that is not persistent has been computed
         self.spent_line = None
@@ -92,11 +91,15 @@ class ExplainTape(tf.GradientTape):
 
     @_as_it_is
     def watch(self, tensor: Any) -> None:
+        for one in tf.nest.flatten(tensor):
+            if hasattr(one, "path"):
+                raise ValueError(
+                    f"tape.watch was passed the Keras variable {one.path}; expected TensorFlow's tensors or variables. "
+                    "A trainable variable is watched when it is read: leave tape.watch out, or pass variable.value"
+                )
         super().watch(tensor)
         if self._sees():
             self.log.watch(tensor)
-        elif self.in_function:
-            self.told.extend(tf.nest.flatten(tensor))
 
     @_as_it_is
     @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -54,6 +55,54 @@ def _items(tensor_list: tf.Tensor) -> np.ndarray:
         except (tf.errors.OpError, ValueError):
             continue  # the list holds another dtype, or the variant is no list
     return _EMPTY
+
+
+@dataclasses.dataclass(frozen=True)
+class NotFinite:
+    """A part of a batch that is not finite.
+
+    Attributes:
+        part: what to call it: "x", "x['age']", "y", "sample_weight".
+        index: of the first number that is not finite, a tuple; its first entry is the row.
+        is_nan: whether that number is NaN, rather than infinite.
+        rows: of all such numbers, a list of integers in order.
+        count, size: how many numbers are not finite, and how many there are.
+    """
+
+    part: str
+    index: tuple
+    is_nan: bool
+    rows: list
+    count: int
+    size: int
+
+    def __str__(self) -> str:
+        place = ", ".join(map(str, self.index))
+        feature = ", ".join(map(str, self.index[1:]))
+        text = f"{self.part}[{place}] is {'NaN' if self.is_nan else 'infinite'} (row {self.index[0]} of the batch"
+        text += f", feature {feature})" if feature else ")"
+        if self.count > 1:
+            text += f", and {self.count - 1} more of its {self.size} numbers, in {len(self.rows)} of the rows"
+        return text
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> "NotFinite | None":
+        """Look at a value, also a ragged or sparse one; None where all of it is finite. It has one axis or more."""
+        if not tf.as_dtype(value.dtype).is_floating:
+            return None
+        if isinstance(value, tf.RaggedTensor):
+            value = value.to_tensor()
+        if isinstance(value, tf.SparseTensor):
+            indices, numbers = value.indices.numpy(), np.asarray(value.values)
+        else:
+            numbers = np.asarray(value)
+            numbers, indices = numbers.ravel(), np.indices(numbers.shape).reshape(numbers.ndim, -1).T
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if not bad.size or not indices.shape[1]:
+            return None
+        rows = [int(row) for row in np.unique(indices[bad, 0])]
+        is_nan = bool(np.isnan(numbers[bad[0]]))
+        return cls(name, tuple(map(int, indices[bad[0]])), is_nan, rows, len(bad), numbers.size)
 
 
 class Measures:

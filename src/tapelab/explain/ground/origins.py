@@ -125,6 +125,10 @@ class Origins:
         found = (self.reading(one, source) for one in self._alive if isinstance(one, tf.data.Dataset))
         return next((origin for origin in found if origin is not None), None)
 
+    def models(self) -> list[tf.keras.Model]:
+        """Return the Keras models that the learner holds."""
+        return [one for one in self._alive if isinstance(one, tf.keras.Model)]
+
     def read_once(self, source: Any) -> Origin | None:
         """Return where an object that holds a source reads it only when it is made, in __init__ or build, or None."""
         for held in itertools.islice(self._holders(source), 1):

@@ -5,6 +5,7 @@ passes a gradient. Then the tape is asked for the gradient. Only where the two a
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,8 +15,7 @@ from tapelab.explain.ground import lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Kind, Log
 from tapelab.explain.ground.measure import Gradient
-from tapelab.explain.missing.cut_path import along_path, first_line_of, is_traced, judged_while_tracing, wrong_dtype
-from tapelab.explain.missing.inside_functions import Cut
+from tapelab.explain.missing.cut_path import along_path, first_line_of, wrong_dtype
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Finding, Question, is_eager
 
@@ -33,14 +33,17 @@ def find_all(asked: Sequence[Question], with_paths: bool = False) -> list[tuple[
     unseen = (lambda question: None) if traced else _cannot_see
     found = [_not_a_question(question) or unseen(question) or _variable_target(question) for question in asked]
     open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
-    if traced and open_ones and not is_traced(open_ones[0]):
-        return [(finding or Finding("inside_function", exists=None), None) for finding in found]
-    gradients = _gradients(open_ones)
-    if traced:
-        judged_ones = zip(judged_while_tracing(open_ones, gradients), gradients, strict=True)
-    else:
-        judged_ones = (_checked(one, found, with_paths) for one, found in zip(open_ones, gradients, strict=True))
+    pairs = zip(open_ones, _gradients(open_ones), strict=True)
+    judged_ones = (_while_tracing(one) if traced else _checked(question, one, with_paths) for question, one in pairs)
     return [(finding, None) if finding else next(judged_ones) for finding in found]
+
+
+def _while_tracing(gradient: Any) -> tuple[Finding, Any]:
+    """The `Finding` inside a tf.function: the tape tells whether there is a gradient, and no log why."""
+    if isinstance(gradient, Exception):
+        return Finding("inside_function", "raised", exists=None, values={"error": first_line_of(gradient)}), None
+    is_there = gradient is not None
+    return Finding("inside_function", "exists" if is_there else "", exists=is_there), gradient
 
 
 def _gradients(asked: Sequence[Question]) -> list[Any]:
@@ -136,16 +139,12 @@ def _judged(question: Question) -> Finding:
 
 def _missing_registration(question: Question, finding: Finding, error: Exception) -> Finding:
     """The tape raised LookupError, whether or not the operation without a gradient lies on a path to this source."""
-    for cut in (*finding.cuts, *finding.further):
-        if cut.code == "no_gradient_registered":
-            return finding if finding.code == cut.code else _lookup_error(cut)
     on_the_way = question.flow.upstream(question.goals)
-    for event in question.log.events:
-        if any(key in on_the_way for key in event.outputs):
-            for position in range(len(event.inputs)):
-                for cut in question.flow.cuts_of(event, position):
-                    if cut.code == "no_gradient_registered":
-                        return _lookup_error(cut)
+    events = (event for event in question.log.events if not on_the_way.isdisjoint(event.outputs))
+    elsewhere = (cut for event in events for at in range(len(event.inputs)) for cut in question.flow.cuts_of(event, at))
+    for cut in itertools.chain(finding.cuts, finding.further, elsewhere):
+        if cut.code == "no_gradient_registered":
+            return finding if finding.code == cut.code else Finding(cut.code, line=cut.line, cuts=(cut,))
     return _not_computed(error, question.log)
 
 
@@ -155,10 +154,6 @@ def _not_computed(error: Exception, log: Log) -> Finding:
         fix = CAUSES["custom_gradient_none"].fix
         line = next((event.line for event in log.events[::-1] if event.kind is Kind.CUSTOM), None)
     return Finding("unknown", "raised", exists=None, line=line, fix=fix, values=values)
-
-
-def _lookup_error(cut: Cut) -> Finding:
-    return Finding("no_gradient_registered", line=cut.line, cuts=(cut,))
 
 
 def _remarks(question: Question, finding: Finding, gradient: Gradient) -> Iterator[str]:

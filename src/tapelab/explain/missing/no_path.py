@@ -11,7 +11,7 @@ from typing import Any
 from tapelab.explain.ground import expressions, hooks, lines, private
 from tapelab.explain.ground.evaluation import MODULES, CannotRun, Evaluation
 from tapelab.explain.ground.explain_tape import gradients_returned
-from tapelab.explain.ground.log import Event, Kind, keys_of, ran_before
+from tapelab.explain.ground.log import Event, Kind, keys_in, keys_of, ran_before
 from tapelab.explain.missing.cut_path import of_lost_write, unwatched_variable
 from tapelab.explain.missing.question import Finding, Question
 from tapelab.graphs.walks import reachable
@@ -338,6 +338,14 @@ def _unused(question: Question, sides: _Sides) -> Finding | None:
 def _unrelated(question: Question, sides: _Sides) -> Finding:
     """Nothing else applies: say where what was made of the source ends."""
     log, flow = question.log, question.flow
+    for model in question.origins().models():
+        with hooks.deaf(), private.paused():
+            kept = [key for key in keys_in(model.losses) if key in sides.downstream]
+        if kept:
+            name, maker = lines.name_in(question.frame, model) or "model", flow.producer.get(kept[-1])
+            fix = f"{question.target_name} = {question.target_name} + sum({name}.losses)"
+            line = maker.line if maker else None
+            return Finding("unrelated", "kept_loss", line=line, fix=fix, values={"model": name})
     called = [one.place.function for one in log.events if not sides.upstream.isdisjoint(one.outputs)]
     lost = next((lost for one in called if one is not None and (lost := of_lost_write(one.graph))), None)
     if lost is not None:

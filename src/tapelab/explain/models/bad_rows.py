@@ -1,9 +1,9 @@
 """What is not finite in a batch as it came in, and which rows of a batch make a step not finite."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapelab.explain.ground.measure import NotFinite
 from tapelab.explain.missing.question import leaves
 from tapelab.explain.models import model_step
 
@@ -14,59 +14,12 @@ _MOST = 3  # where more rows do it alone, it is no matter of rows
 _PARTS = ("x", "y", "sample_weight")
 
 
-@dataclasses.dataclass(frozen=True)
-class NotFinite:
-    """A part of a batch that is not finite.
-
-    Attributes:
-        part: what to call it: "x", "x['age']", "y", "sample_weight".
-        index: of the first number that is not finite, a tuple; its first entry is the row.
-        is_nan: whether that number is NaN, rather than infinite.
-        rows: of all such numbers, a list of integers in order.
-        count, size: how many numbers are not finite, and how many there are.
-    """
-
-    part: str
-    index: tuple
-    is_nan: bool
-    rows: list
-    count: int
-    size: int
-
-    def __str__(self) -> str:
-        place = ", ".join(map(str, self.index))
-        feature = ", ".join(map(str, self.index[1:]))
-        text = f"{self.part}[{place}] is {'NaN' if self.is_nan else 'infinite'} (row {self.index[0]} of the batch"
-        text += f", feature {feature})" if feature else ")"
-        if self.count > 1:
-            text += f", and {self.count - 1} more of its {self.size} numbers, in {len(self.rows)} of the rows"
-        return text
-
-
 def not_finite_in(batch: Any) -> list[NotFinite]:
     """Return what is not finite in a batch, as `tapelab.explain.models.model_step.batch_of` returns it."""
     named = list(zip(_PARTS, batch, strict=False)) if isinstance(batch, (tuple, list)) else [("x", batch)]
     found = [leaf for part, structure in named for leaf in leaves(structure, None, part)]
-    looked = [_look_at(name, value) for value, _, name in found if value is not None]
+    looked = [NotFinite.of(name, value) for value, _, name in found if value is not None]
     return [one for one in looked if one is not None]
-
-
-def _look_at(name: str, value: Any) -> NotFinite | None:
-    if not tf.as_dtype(value.dtype).is_floating:
-        return None
-    if isinstance(value, tf.RaggedTensor):
-        value = value.to_tensor()
-    if isinstance(value, tf.SparseTensor):
-        indices, numbers = value.indices.numpy(), np.asarray(value.values)
-    else:
-        numbers = np.asarray(value)
-        numbers, indices = numbers.ravel(), np.indices(numbers.shape).reshape(numbers.ndim, -1).T
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    if not bad.size or not indices.shape[1]:
-        return None
-    rows = [int(row) for row in np.unique(indices[bad, 0])]
-    is_nan = bool(np.isnan(numbers[bad[0]]))
-    return NotFinite(name, tuple(map(int, indices[bad[0]])), is_nan, rows, len(bad), numbers.size)
 
 
 def is_sound(model: tf.keras.Model, batch: Any, weights: model_step.Weights) -> bool:

@@ -16,13 +16,13 @@ from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_in, keys_of
-from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.measure import NotFinite, array, rms
 from tapelab.explain.ground.origins import Origins
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step, rate
-from tapelab.explain.models.bad_rows import NotFinite, not_finite_in, row_count
+from tapelab.explain.models.bad_rows import not_finite_in, row_count
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms

@@ -119,7 +119,7 @@ class Diagnosis(Told):
     @property
     def _verdict(self) -> str:
         count, sick = len(self.variables), len(self.sick)
-        bad = "something to mend" if all(one.status == "fine" for one in self.sick) else "a bad gradient"
+        bad = "something to mend" if any(one.status == "fine" for one in self.sick) else "a bad gradient"
         who = f"{sick} of {count} variables {'have' if sick > 1 else 'has'}" if count > 1 else "its variable has"
         learns = f"all {count} variables learn" if count > 1 else "its variable learns"
         what = f"{who} {bad}" if sick else learns

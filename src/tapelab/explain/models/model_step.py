@@ -194,27 +194,10 @@ def run(model: tf.keras.Model, loss: Any, batch: Any, scale: float | None = None
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
     with ExplainTape(persistent=True) as tape:
         prediction = model(x, training=True) if _takes(model.call, "training") else model(x)
-        with _labels_in_range(y, prediction):
-            value = _loss(model, loss, x, y, prediction, sample_weight)
+        value = _loss(model, loss, x, y, prediction, sample_weight)
         scale = _scale(model) if scale is None else scale
         scaled = value * scale
     return tape, [Part(scaled, list(model.trainable_variables), scale)]
-
-
-@contextlib.contextmanager
-def _labels_in_range(labels: Any, prediction: Any) -> Iterator[None]:
-    """Say what is wrong with numbers of classes, in place of TensorFlow's error from within its kernel."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        if "outside the valid range" not in error.message or not tf.is_tensor(labels) or not tf.is_tensor(prediction):
-            raise
-        first, last, count = int(tf.reduce_min(labels)), int(tf.reduce_max(labels)), prediction.shape[-1]
-        is_shifted = first > 0 and last - first < count
-        raise ValueError(
-            f"y has class numbers from {first} to {last}, and the model has {count} outputs; expected numbers from 0 "
-            f"to {count - 1}: " + (f"pass y - {first}" if is_shifted else "make the last layer larger, or mend y")
-        ) from error
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

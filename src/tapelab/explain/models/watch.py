@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import TRIED
+from tapelab.explain.ground.measure import NotFinite
 from tapelab.explain.models import model_step
-from tapelab.explain.models.bad_rows import NotFinite, about_rows, is_finite, is_sound, not_finite_in
+from tapelab.explain.models.bad_rows import about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import asked_at, diagnosed, name_of
 from tapelab.explain.models.diagnosis import Diagnosis, listed
 from tapelab.explain.models.rate import about_step, rate_of
@@ -177,7 +178,6 @@ class Watch(tf.keras.callbacks.Callback):
         self._kept.append(looked)
         if self.every and self._can_sample and looked.step % self.every == 0:
             self._sample(looked)
-            self._look_at_rate(looked)
         more = [*tf.nest.flatten(looked.batch, expand_composites=True), *looked.losses.values()]
         if not math.isfinite(self._sum([tf.convert_to_tensor(one) for one in more if one is not None])):
             self._look_closer(looked)
@@ -185,6 +185,7 @@ class Watch(tf.keras.callbacks.Callback):
     def _sample(self, looked: Looked) -> None:
         try:
             found = self._of_batch(looked.batch, looked.before)
+            of_rate = "" if "rate" in self._known else about_step(self.model, looked.batch, looked.before)
         except Exception as error:  # a sample must not end the training
             self._can_sample = False
             self.report(f"Watch: this model cannot be diagnosed: {type(error).__name__}: {error}")
@@ -195,17 +196,9 @@ class Watch(tf.keras.callbacks.Callback):
             self._known.update((one.name, one.status) for one in new)
             told = frozenset(one.name for one in new)
             self.report(f"Watch, step {looked.step}: {dataclasses.replace(found, told=told)}")
-
-    def _look_at_rate(self, looked: Looked) -> None:
-        if "rate" in self._known or not self._can_sample:
-            return
-        try:
-            said = about_step(self.model, looked.batch, looked.before)
-        except Exception:  # a sample must not end the training
-            return
-        if said:
+        if of_rate:
             self._known.add("rate")
-            self.report(f"Watch, step {looked.step}: {said}")
+            self.report(f"Watch, step {looked.step}: {of_rate}")
 
     def _of_batch(self, batch: Any, before: model_step.Weights) -> Diagnosis:
         return diagnosed(self.model, None, batch, self._asked, before, without_step=True)

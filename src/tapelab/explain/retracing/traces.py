@@ -15,7 +15,7 @@ import typing
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
-from tapelab.explain.ground import expressions, lines
+from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.retracing import callables
 from tapelab.explain.retracing.callables import Function
@@ -109,9 +109,7 @@ def traces_of(function: Function) -> list[FunctionTrace]:
     """Return a function's traces, oldest first, as a list of `FunctionTrace`."""
     found = []
     for (context, function_type), concrete in list(function._function_cache._primary.items()):
-        line, direct = _line_of_call(concrete.graph)
-        call = callables.call_on(line, callables.name_of(function)) if direct else None
-        found.append(_trace(function_type, context, line, call))
+        found.append(_trace(function_type, context, *_call_of(function, concrete)))
     return mark_makers(found)
 
 
@@ -150,16 +148,8 @@ def _new(concrete: typing.Any, frame: FrameType | None) -> New | None:
     file = getattr(callables.code_of(function), "co_filename", "")
     if file.startswith(_TENSORFLOW) and not file.endswith(PFOR):
         return None
-    while frame.f_back is not None and frame.f_back.f_locals.get("self") is function:
-        frame = frame.f_back
-    outside = frame.f_back
-    while outside is not None and outside.f_code.co_filename.endswith(_WRAPPER):
-        outside = outside.f_back
-    caller = lines.own_frame(outside)
-    line = lines.own_line(caller)
-    call = expressions.arguments(caller) if caller is not None and caller is outside else None
     setting = function_context.make_function_context(options.scope_type)
-    trace = _trace(concrete.function_type, setting, line, call)
+    trace = _trace(concrete.function_type, setting, *_call_of(function, concrete))
     return New(function, traces_of(function), trace, callables.captured(function))
 
 
@@ -240,10 +230,10 @@ def _object(value: object) -> str:
     return f"a {type(value).__name__} object"
 
 
-def _line_of_call(graph: tf.Graph) -> tuple[Line | None, bool]:
-    """The learner's `Line` that called for a trace, and whether it called the function itself rather than, say, fit."""
-    found = (None, None, False)
-    for operation in graph.get_operations()[:8]:
+def _call_of(function: Function, concrete: typing.Any) -> tuple[Line | None, ast.Call | None]:
+    """The learner's `Line` that called for a trace, and that call; None where it called, say, fit."""
+    found = (None, None, None)
+    for operation in concrete.graph.get_operations()[:8]:
         stack = list(operation.traceback)
         calls = [
             i
@@ -256,5 +246,6 @@ def _line_of_call(graph: tf.Graph) -> tuple[Line | None, bool]:
             while outside and outside[-1].filename.endswith(_WRAPPER):
                 outside.pop()
             line = lines.first_own(outside)
-            found = (len(calls), line, bool(outside) and line == lines.first_own(outside[-1:]))
+            is_direct = bool(outside) and line == lines.first_own(outside[-1:])
+            found = (len(calls), line, callables.call_on(line, callables.name_of(function)) if is_direct else None)
     return found[1:]

@@ -11,9 +11,9 @@ from tapelab.explain.causes import SYMPTOMS, VALUES
 from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.lines import Frame
+from tapelab.explain.ground.lines import Frame, name_in
 from tapelab.explain.ground.log import Log, keys_in, keys_of
-from tapelab.explain.ground.measure import Gradient, Measures, array, number, rounding
+from tapelab.explain.ground.measure import Gradient, Measures, NotFinite, array, number, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.mechanisms import PRODUCTS
@@ -161,7 +161,8 @@ def _judge(evidence: Evidence, symptom: str, values: np.ndarray) -> tuple[str, S
     found = next((one for rule in (*special, *idle) if (one := rule(evidence)) is not None), None)
     if found is None and symptom == "zero":
         return symptom, zeros.all_zero(evidence)
-    found = found or structure.story(evidence)
+    if found is None and (found := structure.story(evidence)) and symptom == "partly zero":
+        symptom = "fine"  # the zeros are another matter
     if found is None and symptom in ("huge", "tiny"):
         found = magnitude.story(evidence, np.abs(values).max())
     if found is None and symptom == "partly zero":
@@ -188,7 +189,7 @@ def worded(
         gradient, frame: as `study` takes them.
     """
     node = story.node
-    names_and_blamed = {**names, "of": blamed(evidence, story, names["source"])}
+    names_and_blamed = {**names, "of": blamed(evidence, story, names["source"], frame)}
     healthy = False if story.is_alarm else (True if story.certain or symptom != "zero" else None)
     fix, result = ("", "untried") if healthy else repair(story, names_and_blamed, evidence, frame)
     note, is_lookup = story.values.get("note", "exists"), isinstance(gradient, tf.IndexedSlices)
@@ -254,14 +255,16 @@ def _chain(story: Story) -> tuple[Link, ...]:
     return (first, *(Link(node.name, node.line, what) for node, what in story.then))
 
 
-def blamed(evidence: Evidence, story: Story, source_name: str) -> str:
-    """What the learner calls the value to blame: its own expression, the source's or a variable's name, else "s"."""
+def blamed(evidence: Evidence, story: Story, source_name: str, frame: Frame = None) -> str:
+    """What the learner calls the value to blame: the source's or a variable's name, or that in its frame, else "s"."""
     key, maker = story.key, evidence.trace.producer.get(story.key)
     if maker is not None and maker.op in READS:
         key, maker = maker.inputs[0], None
     if key == evidence.source:
         return source_name
-    return "s" if key is None or maker is not None else _variable_name(evidence, key) or "s"
+    if key is None or maker is not None:
+        return "s"
+    return _variable_name(evidence, key) or name_in(frame, evidence.trace.values[key]) or "s"
 
 
 def _variable_name(evidence: Evidence, key: int) -> str | None:
@@ -305,6 +308,13 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
         "max": _dtype(evidence, story)[1],
     }
     text = VALUES[story.code].sentence.format(**names)
+    if (
+        story.code == "source_not_finite"
+        and story.key not in evidence.replay.sources
+        and evidence.array(story.key).ndim
+    ):
+        where = NotFinite.of("" if names["of"] == "A value" else names["of"], evidence.value(story.key))
+        text = text if where is None else f"{text[:-1]}: {where}."
     if values.get("is_backward"):
         text = f"The gradient that {names['op']} passes back is more than {values['dtype']} can hold."
     if values.get("unused"):

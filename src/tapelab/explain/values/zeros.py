@@ -267,8 +267,10 @@ def _lost(evidence: Evidence, node: Node) -> float:
     worst = 0.0
     for key, part in zip(node.inputs, passed.downstream, strict=False):
         below = array(part)
-        if key not in evidence.depends or not below.size or not above.size:
-            continue
+        if key not in evidence.depends or not below.any() or not above.size:
+            continue  # what passes nothing on, such as the product with a first state of 0, leaves the other ways alone
+        if above.shape != below.shape and len(evidence.replay.parts[key]) > 1:
+            continue  # other slices fill these zeros
         lost = (
             ((above != 0) & (below == 0)).mean()
             if above.shape == below.shape

@@ -3,13 +3,6 @@
 from typing import NamedTuple
 
 
-class Fact(NamedTuple):
-    """Something that holds of operations: what it means, and of which types it holds."""
-
-    means: str
-    of: frozenset[str]
-
-
 class Operation(NamedTuple):
     """What is known of an operation.
 
@@ -17,7 +10,7 @@ class Operation(NamedTuple):
         facts: what holds of it, keys of `FACTS`.
         words: what the Python interface calls it, a function or a sign, the one that people know best first; empty
             where that is its type in small letters.
-        mirror: the operation that gives the same but for the sign if the sign of all values is changed.
+        mirror: of a maximum, the operation that gives the minimum of the same values.
         transposed_by: of a product of two matrices, the attributes by which the one and the other are transposed.
     """
 

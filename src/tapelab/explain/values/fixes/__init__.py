@@ -376,6 +376,8 @@ def _too_large(patient: Patient) -> list[Fix | str] | None:
         return None
     is_widened = patient.argument is not None and called(patient.expression) in _WIDENED and _is_half(patient)
     more = "; or this part in float32, of a layer by its dtype" if _is_half(patient) else ""
+    if patient.values.get("is_backward"):  # of a variance near 0 no scale of the numbers helps
+        more += "; or a larger epsilon where something is normalised"
     advice = f"# smaller numbers: scale what goes in, a smaller learning rate or loss scale, clipping{more}"
     return [*([patient.with_argument("tf.cast(s, tf.float32)")] if is_widened else ()), advice]
 

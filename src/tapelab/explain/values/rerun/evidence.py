@@ -248,7 +248,7 @@ class Evidence:
     @functools.cached_property
     def reached(self) -> dict[int, np.ndarray | np.bool_]:
         """key → which elements depend on the source: NaN is put in its place and the log run again."""
-        return {key: np.isnan(array(value)) for key, value in self._rerun(_filled).items()}
+        return {key: np.isnan(array(value)) for key, value in self.rerun_from(self.source, _filled).items()}
 
     def target_changes(self) -> bool | None:
         """Whether the target's sum changes if the source does, a little and at random; None where that is not known."""
@@ -259,7 +259,7 @@ class Evidence:
             step = 0.1 * generator.standard_normal(values.shape) * (1.0 + np.abs(values))
             return tf.cast(tf.constant(values + step), tensor.dtype)
 
-        new = self._rerun(moved)
+        new = self.rerun_from(self.source, moved)
         pairs = [(array(new[key]), self.array(key)) for key in self.replay.targets if key in new]
         if not pairs or any(not np.isfinite(after).all() for after, _ in pairs):
             return None
@@ -287,7 +287,7 @@ class Evidence:
             moved.append(tensor)
             return tensor + tf.cast(step, tensor.dtype)
 
-        return self.target_sum(self._rerun(change))
+        return self.target_sum(self.rerun_from(self.source, change))
 
     def target_sum(self, changed: Mapping[int, tf.Tensor] | None = None) -> float:
         """The sum of the targets, of which some may have new values: `changed` has them, by their keys."""
@@ -307,9 +307,6 @@ class Evidence:
         except ValueError:
             return False
         return bool(np.isfinite(slopes).all() and slopes[1] > 0.8 * slopes[0])
-
-    def _rerun(self, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
-        return self.rerun_from(self.source, change)
 
     def rerun_from(self, source: int, change: Callable[[tf.Tensor], tf.Tensor]) -> dict[int, tf.Tensor]:
         """Run the log again with another value for a tensor: key → the new value of all that depends on it.

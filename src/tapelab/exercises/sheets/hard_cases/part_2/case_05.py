@@ -117,6 +117,11 @@ def _(x):
     return tf.reduce_mean(tf.sqrt(tf.maximum(_variance(x), 1e-2)))
 
 
+@spread.wrong("values")
+def _(x):
+    return tf.reduce_mean(tf.sqrt(_variance(x) + 1e-30))  # less than any ordinary variance, and more than a quiet one
+
+
 @spread.wrong("as_before")
 def _(x):
     return tf.reduce_mean(tf.sqrt(_variance(x))) + 1e-12
