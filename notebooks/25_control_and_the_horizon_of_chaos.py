@@ -28,7 +28,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 120  # of the cart and the pole, 25 ms each: between 110 and 130
+steps = 120  # of the cart and the pole, 25 ms each: between 110 and 120
 simulations = 3  # for the search without gradients, as a multiple of what the gradient takes: between 2 and 4
 chaos_steps = 4000  # of the double pendulum, 5 ms each: between 4000 and 4400
 
@@ -380,7 +380,6 @@ exercises.search.reveal(
 assert ratio > 700
 assert 1e-5 < found.fun < 1.5e-4
 assert 0.05 < searched[-1] < 6
-assert abs(swung[-1, 1] - np.pi) < 1e-4
 assert budget - 32 < len(searched) <= budget
 assert few[0][-1] <= budget
 assert many[1][-1] > 100 * few[1][-1]
