@@ -18,8 +18,8 @@ SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # The bound, and what is counted: patterns of files; a pattern that begins with "!" leaves some out.
 ROOMS = {
-    "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
-    "optimize": (607, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
+    "derivatives and graphs": (3_842, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
+    "optimize": (528, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
     "explain": (6_885, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
     "exercises": (1_018, [f"{PACKAGE}/exercises/*.py"]),  # goal 1,000
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
