@@ -416,8 +416,9 @@ class Transform:
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
         run = _direct(_part(whole, slice(kept), True, signature)) if xla else taped
+        first, compiles = (taped, False) if _recording() else (run, xla)
         try:
-            outputs, agrees = self._called_first(whole, run, tensors, call, computed, xla)
+            outputs, agrees = self._called_first(whole, first, tensors, call, computed, compiles)
         except tf.errors.InvalidArgumentError as error:
             if certificate is None or how == LOOP or call.traced.changes:
                 raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause
