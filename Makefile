@@ -42,7 +42,7 @@ help:  ## list the targets
 run: .venv/state  ## execute every notebook into build/executed/, with a report
 	@$(python) -m tapelab run $(workers) $(ARGS)
 
-test: .venv/state  ## lint, unit tests, the notebooks' own tests, without the longest (ARGS=whole: all; units, notebooks: these)
+test: .venv/state  ## lint, unit tests, the notebooks' own tests, without the longest (ARGS=whole: all; units, learner, notebooks: these)
 	@bash ci/test.sh $(ARGS)
 
 test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment

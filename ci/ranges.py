@@ -37,8 +37,6 @@ def main():
     loaded, failed = catalogue.load(ROOT / "notebooks"), []
     for notebook in loaded.select(sys.argv[1:]):
         for name, (default, ends) in parameters(loaded.ipynb(notebook)).items():
-            if ends is None:  # tests/test_ranges.py names it
-                continue
             sweep = f"{name}={','.join(values(default, *ends))}"
             place = ROOT / "build" / "ranges" / f"{notebook.name}-{name}"
             command = [sys.executable, "-m", "tapelab", "run", notebook.name, "--sweep", sweep, "--output", place]

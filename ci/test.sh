@@ -6,6 +6,7 @@
 #   ci/test.sh quick           without the tests that are marked thorough
 #   ci/test.sh whole           all of it
 #   ci/test.sh units           of the unit tests what the first has, and nothing else
+#   ci/test.sh learner         of these the learner's, as ci/test_versions.sh: what TensorFlow's kernels may change
 #   ci/test.sh notebooks       all notebooks, and nothing else
 #
 # NBVAL=--nbval-lax runs the notebooks without comparing outputs (for a GPU, where last digits differ).
@@ -21,6 +22,12 @@ case $what in
     quick) leave=(--quick) ;;
 esac
 workers=${WORKERS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)}
+tests=(tests)
+if [ "$what" = learner ]; then
+    what=units
+    mapfile -t tests < <(grep --files-with-matches '^from tapelab' tests/test_*.py |
+        xargs grep --files-without-match '^from tapelab.collection')
+fi
 failed=()
 
 part() {
@@ -47,7 +54,7 @@ fi
 if [ "$what" != notebooks ]; then
     # One worker more than cores: many tests wait for processes. Work is stolen, so that none ends long after the others.
     part "unit tests" $python -m pytest -p no:nbval "${leave[@]+"${leave[@]}"}" -n "${WORKERS:-$((workers + 1))}" \
-        --dist worksteal tests
+        --dist worksteal "${tests[@]}"
 fi
 if [ "$what" != units ]; then
     ignored=()

@@ -36,9 +36,12 @@ goal = "13"  # the notebook whose route is marked on the map in section 3
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import textwrap
 
@@ -57,7 +60,7 @@ x = tf.linspace(-10.0, 10.0, points)
 
 with tf.GradientTape() as tape:
     tape.watch(x)
-    y = tf.sigmoid(x)
+    y = 1.0 / (1.0 + tf.exp(-x))
 
 slope = tape.gradient(y, x)
 
@@ -83,9 +86,9 @@ plt.show()
 # ## 1. First taste: the derivative of the sigmoid
 #
 # The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes any number into the interval from 0 to 1; it turns a score into a
-# probability. The cell above asked a `tf.GradientTape` to record the computation, and to watch `x`. Then
-# `tape.gradient(y, x)` returned the slope at all the points in one call. It can, because each entry of `y` depends on its
-# own `x` alone.
+# probability. The cell above computes it while a `tf.GradientTape` records, and watches `x`. It got
+# no formula for the slope: `tape.gradient(y, x)` returned it, at all the points in one call. It can, because each entry
+# of `y` depends on its own `x` alone.
 
 # %%
 steepest = int(np.argmax(slope))
@@ -93,8 +96,8 @@ print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
 print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The slope is $1/4$ at 0 and nearly nothing far out. A derivative near zero says "a small change of this input makes no difference". A model whose outputs sit there may learn next to nothing from its
-# errors.
+# The slope is $1/4$ at 0 and nearly nothing far out. Out there a small change of the input makes next to no difference, and a model
+# whose outputs sit there may learn next to nothing from its errors.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -107,8 +110,8 @@ assert 0.0 < slope[-1] < 1e-4
 # %% [markdown]
 # ## 2. How a notebook works
 #
-# Before a result that may surprise you, you write down a guess. A guess that is written down can turn out wrong, and then
-# you know what to read with care. Try it once, on a function with a loop in it.
+# Before a result that may surprise you, write down a guess. Where it turns out wrong, read with care. Try it once, on a
+# function with a loop in it.
 
 
 # %%
@@ -143,15 +146,15 @@ assert cube == 8.0
 assert slope_at_two == 12.0
 
 # %% [markdown]
-# The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. Nobody gave the tape that formula. It wrote
-# down three products and applied the product rule to each. A `tf.Variable` is watched without being asked; the tensor of section 1 had to be watched.
+# The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
+# the product rule to each. A `tf.Variable` is watched without being asked; the tensor of section 1 had to be watched.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests the statements
 # of the text. Click on its title to open it.
 #
 # Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
-# and what you found. Nothing is broken: your run has left the text, and the notebook goes on.
+# and what you found. Nothing is broken: the notebook goes on.
 #
 # A parameter's comment gives the range in which all checks hold.
 
@@ -293,7 +296,7 @@ plt.show()
 # |---|---|---|---|
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
@@ -305,9 +308,9 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 25 + 27 |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 20 + 23 |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 22 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 26 + 23 |
-# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 18 + 25 |
+# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 17 + 25 |
 #
 # </details>
 #
@@ -317,7 +320,7 @@ plt.show()
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
 # | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 31 + 51 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 30 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 28 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |
@@ -329,9 +332,9 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 17 | [The gradient of the input](17_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 20 + 20 |
+# | 17 | [The gradient of the input](17_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 21 + 20 |
 # | 18 | [A step of your own in Keras](18_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 18 + 19 |
-# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 26 + 28 |
+# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 29 + 36 |
 # | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 23 + 27 |
 # | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 19 + 18 |
 # | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 29 + 44 |
@@ -371,9 +374,8 @@ assert "13" in needed_for("14")
 print(runtime.report())
 
 # %% [markdown]
-# The set-up cell ends with `runtime.start(seed)`. It sets the seeds of Python's, NumPy's and TensorFlow's global random
-# generators. Below, the session is started again before the first draw and before the second, not before
-# the third.
+# `runtime.start(seed)`, at the end of the set-up cell, seeds Python's, NumPy's and TensorFlow's global random
+# generators. Below it runs again before the first draw and the second, not before the third.
 
 # %%
 draws = []
@@ -392,7 +394,7 @@ np.testing.assert_array_equal(draws[0], draws[1])
 assert np.abs(draws[2] - draws[1]).max() > 0.01
 
 # %% [markdown]
-# Your exercises, those solved and those still to do:
+# Your exercises, solved and still to do:
 
 # %% tags=["nbval-ignore-output"]
 sheets.show_progress()

@@ -38,9 +38,12 @@ outputs = 6  # numbers that the network returns for each example, between 1 and 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import data, gradcheck, plots, runtime
 from tapelab.exercises.sheets import gradient_tape_basics as exercises
@@ -225,9 +228,8 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$. The
-# third has a loop in
-# it. Your tape never finds out: it meets four products.
+# The same 14 and the same 9. Below are three more runs at $x = 3$, each through both tapes. The third has a loop in it.
+# Your tape never finds out: it meets four products.
 
 
 # %%
@@ -322,7 +324,7 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
 # (1, 3), the kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
 #
-# Sources may come as a list, a dict, or a nest of these; the answer has the structure of the question.
+# Sources may come as a list or a dict; the answer has the structure of the question.
 
 # %%
 x = tf.constant([[1.0, 2.0, 3.0]])
@@ -392,8 +394,7 @@ tf.nest.assert_same_structure(tape.gradient(again, nest), nest)
 # ### Exercise: A layer's backward pass, by hand (8 min)
 #
 # Write what a tape does with a dense layer $y = xw + b$, without a tape. Given are `x` of shape (batch, inputs), `w` of shape (inputs, outputs)
-# and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$, that is, what the backward pass has arrived at when it reaches this
-# layer. Return a tuple of three tensors: the gradients of the loss with respect to `x`, `w` and `b`. The bias `b` itself, of shape (outputs,), is not needed.
+# and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$. Return a tuple of three tensors: the gradients of the loss with respect to `x`, `w` and `b`. The bias `b` itself, of shape (outputs,), is not needed.
 #
 # Above, `upstream` is the 1 by 2 matrix that holds $y = (1, 2)$, and the batch is one example. Here a batch may be larger.
 
@@ -463,8 +464,8 @@ ax.set_title("Too long a step climbs")
 plt.show()
 
 # %% [markdown]
-# The gradient is a slope *here*. Past the lowest point the loss climbs,
-# and beyond a step of about 0.16 it ends higher than it began. So take many small steps, each with a new tape. `assign_sub` subtracts in place, so that
+# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take many small steps,
+# each with a new tape. `assign_sub` subtracts in place, so that
 # the variable stays a variable.
 
 # %%
@@ -502,8 +503,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# Every step leaves at right angles to the line of equal loss through its point. In a long valley that
-# direction points at the opposite wall more than at the minimum: the path crosses the valley first, then creeps along its floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
+# Every step leaves at right angles to the line of equal loss through its point. In a long valley that way leads to the
+# opposite wall: the path crosses the valley first, then creeps along its floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -531,7 +532,7 @@ assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it cr
 # variable, and `size` is the first step size to try, a Python float.
 #
 # Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
-# before. Change the variable in place, and return the size that was used. There need not be one: at a maximum the gradient is 0, and near a minimum the fall is lost in rounding. A loss that is NaN is not lower. After 50 tries leave `w` where it is, and return 0.
+# before. Change the variable in place, and return the size that was used. There need not be one: at a maximum the gradient is 0. A loss that is NaN is not lower. After 50 tries leave `w` where it is, and return 0.
 #
 # Example: for the sum of $w^2$ at $w = (1, -2)$, the sizes 3 and 1.5 overshoot. The size is 0.75, and `w` ends at $(-0.5, 1)$.
 
@@ -620,8 +621,8 @@ np.testing.assert_allclose(
 # ## 6. Intermediate results and persistent tapes
 #
 # The result of every entry can be a source, too. Let $x = 3$, $y = x \cdot x$ and
-# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`: it was computed from a
-# watched variable. Then the same tape is asked for $\mathrm dy/\mathrm dx$.
+# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. Then the same tape is
+# asked for $\mathrm dy/\mathrm dx$.
 
 # %%
 x = tf.Variable(3.0)
@@ -661,7 +662,8 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape records an operation if a floating-point number that goes into it is watched, or was computed from something watched.
+# A tape records an operation if a floating-point or complex number that goes into it is watched, or was computed from
+# something watched.
 # Trainable variables are watched from their first use. Tensors are not: you must ask.
 
 # %%

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 20 to read, 2 more to go further, 40 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 2 more to go further, 40 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -35,9 +35,12 @@ floor = 0.93  # the test accuracy that the trained model must reach, between 0 a
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import time
 
@@ -111,7 +114,7 @@ assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 
 # %% [markdown]
 # Three passes over the images, three **epochs**, and the model reads more than nine digits in ten. Look at epoch 1, though. The model does far *better* on the **validation** images, which were kept
-# apart and which no step has used, than on the images it was trained on. Nothing is broken; section 2 says why.
+# apart and which no step has used, than on the images it was trained on. Section 2 says why.
 #
 # **You will be able to**
 #
@@ -220,7 +223,7 @@ assert difference < 1e-6
 # %% [markdown]
 # Why an optimiser, then? Most of them keep a memory: momentum keeps one tensor for each variable, Adam two.
 #
-# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. A model of this size can learn them by heart: the loss must go to nearly 0. If it does not, look for the mistake before you train for an hour.
+# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. A model of this size can learn them by heart: the loss must go to nearly 0. If it does not, there is a mistake to find.
 
 # %% tags=["nbval-ignore-output"]
 model.set_weights(initial)
@@ -247,8 +250,7 @@ assert sum(check_layer.losses) > np.log(classes)  # a penalty that is larger tha
 # `reset_state` starts anew. The metric knows nothing of epochs. Forget the reset, and after losses of 4 and 2 in epoch 1 and of
 # 1 in epoch 2 it reads $7/3 \approx 2.333$, the loss of neither.
 #
-# A metric can mislead even when it is reset. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images, with
-# the weights as they are now.
+# A metric can mislead even when it is reset. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images.
 #
 # **Predict.** Compared with what the metric gathered during the epoch, is that accuracy "higher", "lower" or "the same"?
 
@@ -286,7 +288,7 @@ assert len(of_each_batch) == -(-len(y_train) // batch_size)
 assert abs(evaluate(model, x_val, y_val)[1] - afterwards) < 0.1
 
 # %% [markdown]
-# They are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random. It describes the epoch, not the model at its end.
+# They are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random.
 
 # %% alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: accuracy within one epoch
@@ -430,7 +432,7 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called every operation, one after another: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have no values yet, and records a graph. From then on it runs the graph.
+# So far Python called every operation in turn: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have no values yet, and records a graph. From then on it runs the graph.
 #
 # The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's own variables beforehand.
 
@@ -489,10 +491,9 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call. Python code such as `append`, `print` or a counter runs while tracing, and at no other
-# time. Return what you need from every step.
+# One entry for each *shape*, not for each call. Python code such as `append` or `print` runs while tracing, and at no other time. Return what you need from every step.
 #
-# A graph is made for everything that TensorFlow knows of the arguments beforehand. The shape is one such thing. Three more:
+# A graph is made for what TensorFlow knows of the arguments beforehand: their shapes, and three things more.
 
 
 # %%
@@ -538,7 +539,7 @@ for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_
 assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Every new **Python value** is part of what the graph was made for: a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own, and so does another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
+# A **Python value** is one: a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own, and so does another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
 # TensorFlow's guide has [all the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
 # Compiling is for speed; section 6 shows what else it changes. `python_function` is the step without its compilation. Both take ten steps from the same start.
@@ -570,7 +571,7 @@ assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 # %% [markdown]
 # ## 5. Judge the result
 #
-# Now the whole training. A compiled function keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch the training and the validation images are evaluated with the same weights. The weights of the epoch with the lowest validation loss are kept.
+# Now the whole training. A compiled function keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated. The weights of the epoch with the lowest validation loss are kept.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -619,7 +620,8 @@ assert val_loss[best_epoch] == val_loss.min()
 
 # %% [markdown]
 # A gap between the curves is no fault. It becomes one, **overfitting**, when the validation loss *rises* while the training loss goes on falling.
-# The validation images are there to choose: here, the epoch. Images that have chosen can no longer test, since the best of fifteen is partly luck. So the test images are looked at **once**, when nothing is left to choose. Now.
+# The validation images are there to choose: here, the epoch. They can no longer test, since the best of fifteen is partly
+# luck. So the test images are looked at **once**, when nothing is left to choose. Now.
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
 

@@ -34,9 +34,12 @@ width = 4  # the same, between 2 and 20
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import warnings
 
@@ -70,10 +73,10 @@ print("d income / d price  =", tape.gradient(income, price))
 #
 # **You will be able to**
 #
-# - find the break in a long program with a plain tape (section 1), and let a tape that keeps a log find it (section 2),
+# - find the break in a long program, with a plain tape and with one that keeps a log (sections 1 and 2),
 # - see whether a tape watches a source, and make it watch (section 3),
-# - keep a path on the tape: inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and up to the target (section 7),
-# - tell an operation that has no gradient registered from one that passes nothing back on purpose (section 8), and choose between zeros and `None`, also where a compiled function chooses for you (section 9).
+# - keep a path on the tape: inside TensorFlow, in floating point, free of assignments, and up to the target (sections 4 to 7),
+# - tell an operation that has no gradient registered from one that passes nothing back on purpose, and choose between zeros and `None` (sections 8 and 9).
 #
 # ## 1. Find the break
 #
@@ -189,7 +192,7 @@ answer = explain(tape, income, price)
 print(answer)
 
 # %% [markdown]
-# `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. It tries that line on your numbers first: where it works it is called a *fix*, else a *hint*.
+# `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. A line in your own names that it has tried on your numbers, and that worked, is called a *fix*. This one speaks of an `x`: a *hint*.
 #
 # `draw` shows the same log as a graph. A solid border means *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
@@ -239,7 +242,7 @@ with tf.GradientTape() as check_tape:
 assert check_tape.gradient(check_y, price) is None  # nothing leads there
 
 # %% [markdown]
-# A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
+# A path has a beginning, a middle and an end, and it can break in each. The map shows where, and the section for each place.
 
 # %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
@@ -452,7 +455,7 @@ print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
 # `x + 1.0` is a new tensor under the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
-# Keep the variable, and change its value: `x.assign_add(1.0)`.
+# Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. `x = x.assign_add(1.0)` gives the name away as well: the object that it returns is not the variable, and no tape watches it by itself.
 #
 # The second thing is an assignment *inside* the tape.
 #
@@ -478,6 +481,12 @@ print("dy/dtotal =", dy_dtotal.numpy())
 # @title Check
 exercises.assigned.reveal([dy_dstep, dy_dtotal])
 assert [one.code for one in rebound] == ["exists", "source_replaced"]
+check_x = tf.Variable(2.0)
+check_x = check_x.assign_add(1.0)
+with tf.GradientTape() as check_tape:
+    check_y = check_x**2
+assert check_y == 9.0
+assert check_tape.gradient(check_y, check_x) is None
 assert rebound[1].line.text.startswith("x = x + 1.0")
 assert y.numpy() == 9.0
 assert dy_dstep is None
@@ -879,10 +888,10 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` names the cause, the line and a line to write instead (section 2).
+# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists. `explain` names the cause, the line and a line to write instead (sections 1 and 2).
 # - A tape watches trainable variables, and what you tell it to watch before use (section 3).
-# - A path holds inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
-# - Not registered is a `LookupError` where the backward pass reaches it; passed nothing back is `None` (section 8). `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so does a `tf.function` with several outputs (section 9).
+# - A path holds inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
+# - Not registered is a `LookupError` where the backward pass reaches it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so does a `tf.function` with several outputs (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -890,7 +899,7 @@ assert unwritten < 1e-5
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
 # | NumPy, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
-# | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)` |
+# | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
 # | `assign` inside the tape | `None` for what was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` for every source | move the last line inside |
 # | an operation that nobody has registered | `LookupError`; `None` if its result is an integer | write it with other operations |

@@ -36,9 +36,12 @@ steps = 100  # of training, in the same section, between 100 and 200
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import when_the_gradient_is_wrong as exercises
@@ -82,8 +85,7 @@ print(answer)
 # %% [markdown]
 # ## 1. Where a NaN is born
 #
-# `explain` replays the backward pass from the log and reads the mechanism from the values. The picture shows
-# values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
+# `explain` replays the backward pass from the log and reads the mechanism from the values. Blue arrows carry values down. Brown ones carry the upstream gradient back up, and its size stands beside them.
 
 # %% alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: values forwards, gradients backwards
@@ -142,8 +144,8 @@ exercises.entropy.check(entropy)
 # ## 2. Roots and norms: where ε belongs
 #
 # The slope of a square root at 0 is infinite. A norm, $\sqrt{s}$ with
-# $s = \sum_i x_i^2$, multiplies it by $2 x_i = 0$, and you know the rest. Norms of zero are common: two equal points, a
-# standard deviation of equal numbers, an embedding that starts at 0.
+# $s = \sum_i x_i^2$, multiplies it by $2 x_i = 0$. Norms of zero are common: two equal points, a
+# standard deviation of equal numbers.
 
 # %%
 x = tf.Variable([0.0, 0.0])
@@ -185,7 +187,7 @@ assert np.isnan(check_tape.gradient(check_norm, x)).all()
 np.testing.assert_array_equal(inside_gradient, [0.0, 0.0])
 
 # %% [markdown]
-# Still NaN. The derivative of a constant that is added after the root is 0. It has to stand where the argument would reach the dangerous point: *inside* the root.
+# Still NaN: a constant that is added after the root changes no derivative. It has to stand *inside* the root.
 #
 # Two norms follow: the double where, which is exact and chooses the slope 0 at zero, and the smooth one, which rounds the tip off.
 
@@ -348,11 +350,11 @@ assert [round(float(program())) for program in losses.values()] == [1, 16, 30]  
 assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipped"), "from the logit": (1.0, "exists")}
 
 # %% [markdown]
-# Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. In exact
+# Zero. A sigmoid that is this sure is flat: the logit is **saturated**. In exact
 # arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm
 # holds out up to a logit of about 16, and there ends all at once. At 30 the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# Below the picture stand four more programs whose gradient is zero in every element.
+# After the picture, four more programs with a gradient of zeros.
 
 # %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
@@ -421,7 +423,7 @@ for name, f in zeros.items():
     print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
 
 # %% [markdown]
-# At a **minimum** no way leads down: the zero is right. At a **saddle** some way leads down; a small random step leaves the flat point, and there the gradient points to it. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
+# At a **minimum** no way leads down: the zero is right. At a **saddle** some way leads down; a small random step leaves the flat point, and from there the gradient leads down. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -452,7 +454,7 @@ assert np.all(pushes["squared error"][check_z > 20.0] < 1e-6)
 # %% [markdown]
 # ## 5. Vanishing and exploding over depth
 #
-# Nothing in the next program is flat, and nothing is infinite. It applies a sigmoid twelve times.
+# The next program applies a sigmoid twelve times, nowhere flat.
 #
 # **Predict.** The slope of a sigmoid is at most 0.25. About how large is the gradient of the twelfth with respect to the first input: "1e-1", "1e-4" or "1e-8"?
 
@@ -642,8 +644,7 @@ assert all(norm > 0.0 for norm in check_norms[sick - 1 :])
 assert {one.layer for one in diagnose(check_blank, "mse", inputs, outputs).sick} == {f"layer_{sick}"}
 
 # %% [markdown]
-# The backward pass comes from the loss. It is sound down to the layer after the
-# sick one. Then it meets a tanh that is flat, $\tanh(20) = 1$, and everything before that is cut off. Where to look depends on what is sick:
+# The backward pass comes from the loss. It meets a tanh that is flat, $\tanh(20) = 1$, and everything before that is cut off. Where to look depends on what is sick:
 #
 # | What is sick | Which gradients are bad | The sick layer is |
 # |---|---|---|
@@ -652,16 +653,16 @@ assert {one.layer for one in diagnose(check_blank, "mse", inputs, outputs).sick}
 # | dead ReLUs, sigmoids saturated at 0 | its own, all before it, and the kernel after it; further kernels too, while biases are 0 | the first one whose *output* is all zero |
 # | a NaN in the values | all of them | the first one whose *output* is NaN |
 #
-# `diagnose` groups the variables by cause and names one layer. Where two layers are sick it still names one: mend that, and **ask again**. `plot` draws the gradient flow. Look for the cliff.
+# `diagnose` groups the variables by cause and names one layer. Where two layers are sick it still names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
 # %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure here is to put the bias back to 0. Let the sick and the healthy model train. The sick one can still
+# The cure is to put the bias back to 0. Let both models train. The sick one can still
 # learn the mean of the outputs, but its prediction is the same for every
-# input. A loss that stops at the variance of the data is a symptom worth knowing.
+# input: its loss stops at the variance of the data.
 
 
 # %%
@@ -703,7 +704,7 @@ assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
 # %% [markdown]
 # ## 7. Going further: a compiler changes the answer
 #
-# Is `tf.where` over a root as bad as over a logarithm? TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA,
+# Is `tf.where` over a root as bad as over a logarithm? TensorFlow's own kernel for the gradient of `tf.sqrt` returns 0 where the upstream gradient is 0. With `x**0.5` it is NaN at once. XLA,
 # the compiler that `jit_compile=True` asks for, multiplies as the formula says.
 
 
@@ -734,6 +735,9 @@ for function in (where_root, double_where_root):
 # @title Check
 assert np.isnan(by_compiler["where_root", "XLA"][1])
 np.testing.assert_array_equal(by_compiler["where_root", "eager"], [0.5, 0.0])
+with tf.GradientTape() as check_tape:
+    check_y = tf.where(x > 0, x**0.5, 0.0)
+assert np.isnan(check_tape.gradient(check_y, x)[1])
 for name in ("eager", "XLA"):
     np.testing.assert_array_equal(by_compiler["double_where_root", name], [0.5, 0.0])
 

@@ -34,9 +34,12 @@ batch = 128  # examples, between 64 and 256
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import contextlib
 import gc
@@ -88,8 +91,7 @@ for _ in range(100):
 assert len(in_memory) == 1  # without a tape
 
 # %% [markdown]
-# The loop overwrites `state` at every step. Without a tape one state would be in memory; the tape holds on to all of them, in case you ask for a gradient. In a loop of a million steps, or in a model that also
-# computes what nobody will differentiate, that memory is wasted. Two methods put you in charge of the record.
+# The loop overwrites `state` at every step. Without a tape one state would be in memory; the tape holds on to all of them, in case you ask for a gradient. Two methods put you in charge of the record.
 #
 # **You will be able to**
 #
@@ -486,10 +488,10 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# At most 13 states: those of the window, and the one before it. The tape of a finished window is dropped, and its states with it.
+# At most 13 states: twelve in the window, and the one before it. The tape of a finished window is dropped, and its states with it.
 #
-# Where a loop cannot leave the block of its tape, `reset` ends a window at any line. Three things change: the tape is persistent, since it answers once in each window; it takes the gradient under `stop_recording`, so as not to
-# record its own backward pass; then it is reset.
+# Where a loop cannot leave the block of its tape, `reset` ends a window at any line. The tape is persistent, since it answers once in each window, and takes the gradient under `stop_recording`, so as not to
+# record its own backward pass.
 
 
 # %%
@@ -655,7 +657,7 @@ for _ in range(40):
 assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# For an accurate gradient, a network that forgets quickly gets by with a short window; one with a long memory needs a long one.
+# A network that forgets quickly gets by with a short window; one with a long memory needs a long one.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #
@@ -841,7 +843,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a quantity that the loss needs is computed inside the block | a wrong gradient, without a warning | keep only what you never differentiate inside |
+# | a quantity that the loss needs is computed inside the block | a wrong gradient, without a warning | keep inside only what you never differentiate |
 # | a watched tensor is used after `reset` | `None` | `watch` it again |
 # | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it inside the tape's `with` block |
 # | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |

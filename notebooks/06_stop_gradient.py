@@ -38,9 +38,12 @@ depth = 6  # operations of the branch in section 6, between 1 and 20
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import gc
 import warnings
@@ -73,7 +76,7 @@ for name, gradient in gradients.items():
 
 # %% [markdown]
 # Three times the value 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
-# takes its term away. Nothing warns: where you want it, a tool; where you do not, a wrong gradient.
+# takes its term away. Nothing warns. Where you want it, this is a tool; where you do not, a wrong gradient.
 #
 # **You will be able to**
 #
@@ -288,7 +291,7 @@ np.testing.assert_allclose([reverse, forward], 4.0, rtol=1e-6)
 assert compiled.experimental_get_tracing_count() == 1
 
 # %% [markdown]
-# Both give $2x = 4$. The full derivative, $2x + 3x^2$, would be 16.
+# Both give $2x = 4$; uncut it would be $2x + 3x^2 = 16$.
 #
 # | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
 # |---|---|---|
@@ -344,8 +347,8 @@ assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1
 # On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient
 # belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
-# Where the new value is far smaller than $x$, the cancelling $x$ take it with them: with `tf.sign`, the value at $10^8$ is 0 in float32. Write
-# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))` there: the bracket is exactly 0.
+# In floating point a value far smaller than $x$ is lost on the way: with `tf.sign`, the result at $10^8$ is 0 in float32. There write
+# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))`: the bracket is exactly 0.
 #
 # Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
 
@@ -491,7 +494,7 @@ assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 # %% [markdown]
 # Below 1. The loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. Open, descent does both. It ends with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. Knowledge distillation and self-supervised learning contain this line. Section 7 has the case that gave it its fame.
+# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. Knowledge distillation and self-supervised learning contain this line; section 7 has its most famous case.
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not

@@ -25,7 +25,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 11 to read, 9 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 13 to read, 9 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -37,16 +37,18 @@ iterations = 40  # of the solver in section 3, between 30 and 100
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import contextlib
 import functools
 import inspect
 import os
 import subprocess
-import sys
 import tempfile
 import weakref
 from pathlib import Path
@@ -157,12 +159,20 @@ def log1pexp(x):
     return tf.math.log(1.0 + e), backward
 
 
+# %% [markdown]
+# **Predict.** At 100 the derivative is now 1. And the value, `log1pexp(100.0)`: "100", "infinity" or "NaN"?
+
+# %%
+exercises.value_at_100.guess(...)  # "100", "infinity" or "NaN"
+
+# %%
 print("f'(0)   =", slope(log1pexp, 0.0).numpy())
 print("f'(100) =", slope(log1pexp, 100.0).numpy())
 print("f(100)  =", log1pexp(100.0).numpy())
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+exercises.value_at_100.reveal("infinity" if np.isinf(log1pexp(100.0)) else "a number")
 with tf.GradientTape(persistent=True) as tape:
     x = tf.constant(100.0)
     tape.watch(x)
@@ -181,7 +191,7 @@ assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 
 # %% [markdown]
-# The derivative is 1. Note the last line: a custom gradient mends the *derivative*. The value, 100 in exact arithmetic, still overflows. `tf.nn.softplus` mends both.
+# A custom gradient mends the *derivative*. The value, 100 in exact arithmetic, still overflows. `tf.nn.softplus` mends both.
 
 # %% [markdown]
 # ### Exercise: A norm that survives zero (8 min)
@@ -460,7 +470,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are those of the layer.
+# The gradient with respect to the input is limited, and the variables' gradients are the layer's own.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while a
 # graph is being traced there is no number yet. A backward function must be **traceable**: TensorFlow operations, no `float(...)`, no `.numpy()`. To look at a gradient on its

@@ -32,9 +32,12 @@ steps = 200  # of each training run, between 200 and 300
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import data, plots, runtime
 from tapelab.exercises.sheets import clipping as exercises
@@ -448,7 +451,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
 # %% [markdown]
 # SGD takes a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels. The direction of the gradient counts, and its length does not.
 #
-# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and the next thousand steps are less than half as long as before. Cut, it does not.
+# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and the next thousand steps are less than half as long as before. A cut gradient does not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

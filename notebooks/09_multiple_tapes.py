@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 25 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 25 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -36,9 +36,12 @@ batch = 128  # examples, between 16 and 512
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import gc
 import weakref
@@ -54,65 +57,22 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %%
-x_0 = tf.constant(0.0)
-x_1 = tf.constant(0.0)
+x = tf.Variable(3.0)
 
 with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
-    tape_0.watch(x_0)
-    tape_1.watch(x_1)
-    y = tf.sin(x_0) + tf.sigmoid(x_1)
+    y = x * x
+    with tape_0.stop_recording():
+        cube = x * x * x
+    y = y + cube
 
-print("tape_0, dy/dx_0 =", tape_0.gradient(y, x_0).numpy())
-print("tape_1, dy/dx_1 =", tape_1.gradient(y, x_1).numpy())
+by_tape_0 = tape_0.gradient(y, x)
+by_tape_1 = tape_1.gradient(y, x)
+print("y =", y.numpy())
+print("dy/dx by tape_0:", by_tape_0.numpy())
+print("dy/dx by tape_1:", by_tape_1.numpy())
 
-# %% [markdown]
-# By hand: $\cos 0 = 1$, and for the sigmoid $\sigma(0)\,(1 - \sigma(0)) = 0.25$. The computation ran once. Two tapes wrote it down, and asking the first did not use up
-# the second.
-#
-# **You will be able to**
-#
-# - differentiate one target with several tapes, and say what each of them knows (section 1),
-# - draw nested tapes as a timeline, and say what the outer one records (section 2),
-# - give each tape a set of its own to watch (section 3),
-# - say which tapes are expensive, in memory and in work of the backward pass (section 4),
-# - hand a gradient from one tape to the next (section 5).
-#
-# ## 1. Two tapes, two sources
-#
-# Each tape was asked about the source that it watches. Now ask both tapes for both derivatives.
-#
-# **Predict.** What does each tape return for the *other* tape's source?
-
-# %%
-exercises.other_source.guess([..., ...])  # tape_0 for x_1, tape_1 for x_0: each a number or None
-
-# %%
-with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
-    tape_0.watch(x_0)
-    tape_1.watch(x_1)
-    y = tf.sin(x_0) + tf.sigmoid(x_1)
-
-from_0 = tape_0.gradient(y, [x_0, x_1])
-from_1 = tape_1.gradient(y, [x_0, x_1])
-print("tape_0:", [g if g is None else float(g) for g in from_0])
-print("tape_1:", [g if g is None else float(g) for g in from_1])
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.other_source.reveal([from_0[1], from_1[0]])
-
-assert [from_0[0].numpy(), from_1[1].numpy()] == [1.0, 0.25]
-assert [from_0[1], from_1[0]] == [None, None]
-with ExplainTape() as of_0, ExplainTape() as of_1:
-    of_0.watch(x_0)
-    of_1.watch(x_1)
-    y = tf.sin(x_0) + tf.sigmoid(x_1)
-assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
-assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
-assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
-
-# %% alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the two tapes as a timeline
+# %% alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: two tapes as a timeline
 COLOURS = (plots.BLUE, plots.RED)
 
 
@@ -137,6 +97,67 @@ def timeline(lines, tapes, title):
 
 
 timeline(
+    ["y = x * x", "cube = x * x * x", "y = y + cube", "gradient"],
+    {"tape_0": ([(-0.45, 0.45), (1.55, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [0, 1, 2], 3)},
+    "tape_0 pauses and says 6; tape_1 says 33",
+)
+plt.show()
+
+# %% [markdown]
+# One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a constant, and $2x = 6$. `tape_1` saw everything: $2x + 3x^2 = 33$.
+# Asking the first did not use up the second.
+#
+# For several *gradients* you need one tape, with a list of sources. A second tape is for a second **record**: one that pauses, watches something else, is dropped at another time, or holds the first one's backward pass.
+#
+# **You will be able to**
+#
+# - differentiate one target with several tapes, and say what each of them knows (section 1),
+# - draw nested tapes as a timeline, and say what the outer one records (section 2),
+# - give each tape a set of its own to watch (section 3),
+# - say which tapes are expensive, in memory and in work of the backward pass (section 4),
+# - hand a gradient from one tape to the next (section 5).
+#
+# ## 1. Two tapes, two sources
+#
+# Now $y = \sin x_0 + \sigma(x_1)$ at 0, with the sigmoid $\sigma$. `tape_0` watches $x_0$, and `tape_1` watches $x_1$. By hand the derivatives are
+# $\cos 0 = 1$ and $\sigma(0)\,(1 - \sigma(0)) = 0.25$. Ask both tapes for both.
+#
+# **Predict.** What does each tape return for the *other* tape's source?
+
+# %%
+exercises.other_source.guess([..., ...])  # tape_0 for x_1, tape_1 for x_0: each a number or None
+
+# %%
+x_0, x_1 = tf.constant(0.0), tf.constant(0.0)
+
+with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
+    tape_0.watch(x_0)
+    tape_1.watch(x_1)
+    y = tf.sin(x_0) + tf.sigmoid(x_1)
+
+from_0 = tape_0.gradient(y, [x_0, x_1])
+from_1 = tape_1.gradient(y, [x_0, x_1])
+print("tape_0:", [g if g is None else float(g) for g in from_0])
+print("tape_1:", [g if g is None else float(g) for g in from_1])
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.other_source.reveal([from_0[1], from_1[0]])
+
+assert [by_tape_0.numpy(), by_tape_1.numpy()] == [6.0, 33.0]
+assert [from_0[0].numpy(), from_1[1].numpy()] == [1.0, 0.25]
+assert [from_0[1], from_1[0]] == [None, None]
+with ExplainTape() as of_0, ExplainTape() as of_1:
+    of_0.watch(x_0)
+    of_1.watch(x_1)
+    y = tf.sin(x_0) + tf.sigmoid(x_1)
+assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
+assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
+assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
+
+# %% alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: a tape for each source
+timeline(
     ["a = sin(x_0)", "b = sigmoid(x_1)", "y = a + b", "gradient"],
     {"tape_0": ([(-0.45, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [1, 2], 3)},
     "Each tape writes down what depends on its own source",
@@ -145,46 +166,6 @@ plt.show()
 
 # %% [markdown]
 # Both tapes were open while `y` was made, yet each wrote down only what depends on its *own* source. To `tape_0` the sigmoid is a constant that is added: it knows of no path, and says `None`.
-#
-# Pausing one tape leaves the other alone.
-#
-# **Predict.** Take $y = x^2 + x^3$ at $x = 3$. The cube is computed while `tape_0` pauses. What does each tape give for $\mathrm dy/\mathrm dx$?
-
-# %%
-exercises.paused.guess([..., ...])  # tape_0, tape_1: two numbers
-
-# %%
-x = tf.Variable(3.0)
-
-with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
-    y = x * x
-    with tape_0.stop_recording():
-        cube = x * x * x
-    y = y + cube
-
-by_tape_0 = tape_0.gradient(y, x)
-by_tape_1 = tape_1.gradient(y, x)
-print("tape_0, which paused:", by_tape_0.numpy())
-print("tape_1:              ", by_tape_1.numpy())
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.paused.reveal([by_tape_0, by_tape_1])
-
-assert by_tape_0.numpy() == 6.0
-assert by_tape_1.numpy() == 33.0
-
-# %% alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: a tape that pauses
-timeline(
-    ["y = x * x", "cube = x * x * x", "y = y + cube", "gradient"],
-    {"tape_0": ([(-0.45, 0.45), (1.55, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [0, 1, 2], 3)},
-    "Only tape_0 pauses: 6 by its record, 33 by that of tape_1",
-)
-plt.show()
-
-# %% [markdown]
-# `tape_0` saw $x^2$ alone and answers $2x = 6$. `tape_1` was not paused: $2x + 3x^2 = 33$.
 
 # %% [markdown]
 # ### Exercise: Two players, two losses (6 min)
@@ -349,8 +330,7 @@ plt.show()
 # %% [markdown]
 # The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with `w2`, and goes on to the loss.
 #
-# Do you need three tapes for three gradients? No: one tape with a list of sources returns them all, in one backward pass. Several tapes are of use when they are to record different
-# stretches, when they are to be dropped at different times, or when one records the other's backward pass.
+# One tape that watches all five would have answered for all of them, in one backward pass.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

@@ -39,9 +39,12 @@ hidden = 4096  # hidden units of the network in section 9: between 1024 and 8192
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import time
 
@@ -418,7 +421,7 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 # `sources` may be a container, as in `gradient`, nested or not. The result has the same structure.
 #
 # A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target,
-# or all that do pass through an operation such as `tf.round`.
+# or all that do pass through an operation such as `tf.round`. Inside a loop or branch of a graph, `tf.round` gives zeros.
 #
 # The first line below holds back a warning: outside a `tf.function` each call of `jacobian` traces a new graph (section 9).
 
@@ -479,6 +482,9 @@ assert not np.any(check_tape.jacobian(without_effect, unused, experimental_use_p
 with tf.GradientTape() as check_round:
     check_rounded = tf.round(unused)
 assert check_round.jacobian(check_rounded, unused) is None
+with tf.GradientTape() as check_branch:
+    check_rounded = tf.function(lambda x: tf.cond(x[0, 0] < 1.0, lambda: tf.round(x), lambda: x))(unused)
+assert not np.any(check_branch.jacobian(check_rounded, unused))  # zeros, and not None
 assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
 assert refused == "AttributeError: 'list' object has no attribute 'shape'"
 assert joined.shape == (batch * outputs + batch, inputs, outputs)
@@ -739,6 +745,7 @@ np.testing.assert_array_equal(first(x), second(x))
 #
 # You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random
 # cotangent** also sees errors that cancel in the sum. Where the product itself is no more than rounding, compare the difference and not the ratio.
+# A custom gradient that clips its upstream gradient fails the test as well: it is not linear, so no matrix is its Jacobian.
 
 
 # %%
@@ -776,6 +783,12 @@ with tf.GradientTape(persistent=True) as check_tape:  # a product that is no mor
 check_u = tf.ones_like(x)
 assert tf.norm(check_tape.gradient(check_y, x, output_gradients=check_u)) < 1e-5
 assert tf.norm(tf.tensordot(check_u, check_tape.jacobian(check_y, x), axes=2)) < 1e-5
+check_clip = tf.custom_gradient(lambda x: (tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, 0.1)))
+with tf.GradientTape(persistent=True) as check_tape:
+    check_tape.watch(x)
+    check_y = check_clip(x)
+check_rows = check_tape.jacobian(check_y, x, experimental_use_pfor=False)
+assert product_error(check_tape, check_y, x, check_rows) > 0.1  # and no rule of pfor is at fault
 
 # %% [markdown]
 # ## 8. Going further: by index arithmetic

@@ -35,9 +35,12 @@ newton_steps = 60  # at most, for the whole model in section 7: between 50 and 9
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import functools
 
@@ -848,8 +851,8 @@ np.testing.assert_allclose(factor @ factor.T, damped, rtol=0, atol=1e-12)
 assert multiplied == (40**3 - 40) // 6
 
 # %% [markdown]
-# At a thousand parameters the matrix takes 4 MB. At a million it takes 4 TB, and one factorisation 3.9 days. Newton's method has to do without the
-# matrix, and it can: [14 Without the matrix](14_without_the_matrix.ipynb).
+# At a million parameters the matrix takes 4 TB, and one factorisation 3.9 days. Newton's method has to do without the matrix, and it can:
+# [14 Without the matrix](14_without_the_matrix.ipynb).
 
 # %% [markdown]
 # ## 7. Going further: the plunge

@@ -37,9 +37,12 @@ fit_budget = 600  # and on the fit of a network: between 500 and 600
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import functools
 import time
@@ -261,9 +264,8 @@ print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(
 # %% [markdown]
 # Both are exact but for rounding, and cost a few gradients, whatever $N$ is.
 #
-# Where the loss contains a `tf.custom_gradient`, the two can part. A rule that is the derivative, written stably, is asked by two tapes; an accumulator
-# may pass it by. A rule that is *not* the derivative, such as a straight-through clip, leaves no Hessian: only a difference of gradients says how the
-# gradient that training follows changes along $v$.
+# With a `tf.custom_gradient` in the loss, two tapes ask its rule, and an accumulator may pass it by. A straight-through clip, whose rule is *not* the
+# derivative, leaves no Hessian: a difference of gradients says how training's gradient changes along $v$, and two tapes do not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -293,6 +295,21 @@ with tf.GradientTape() as check_tape, tf.autodiff.ForwardAccumulator(check_at, c
 np.testing.assert_allclose(accumulator.jvp(check_slope), check_difference, rtol=1e-5)
 by_check_tapes = check_tape.gradient(check_slope, check_at, output_gradients=check_along)
 assert tf.norm(by_check_tapes - check_difference) > 0.1 * tf.norm(check_difference)
+check_table, check_rows = tf.Variable(check_B), [0, 2, 2]  # an embedding
+with (
+    tf.GradientTape(persistent=True) as check_tape,
+    tf.autodiff.ForwardAccumulator(check_table, check_B) as accumulator,
+):
+    with tf.GradientTape() as inner:
+        check_value = tf.reduce_sum(tf.gather(check_table, check_rows) ** 3)
+    check_slices = inner.gradient(check_value, check_table)
+    check_dense = tf.convert_to_tensor(check_slices)
+for check_way in (accumulator.jvp, lambda g: check_tape.gradient(g, check_table, output_gradients=check_B)):
+    with np.testing.assert_raises(AttributeError):
+        check_way(check_slices)
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(check_way(check_dense)), 6.0 * check_B**2 * [[1.0], [0.0], [2.0]], rtol=1e-6
+    )
 
 # %% [markdown]
 # ### Exercise: A product with a Hessian of several tensors (8 min)
@@ -337,9 +354,8 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# CG assumes positive curvature, and sees $p^\top H p$ for each of its directions. Where that is not positive, the `if` stops it with what it has, or
-# with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug, which takes the place of damping. For $n$ unknowns
-# CG needs at most $n$ rounds, in exact arithmetic.
+# CG assumes positive curvature. Where $p^\top H p$ is not positive, the `if` stops it with what it has, or with the downhill direction if it has
+# nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of damping. In exact arithmetic $n$ unknowns take at most $n$ rounds.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
 
@@ -443,11 +459,11 @@ def newton_cg(w, problem, linearise, prices, budget):
 
 
 # %% [markdown]
-# A fair race needs a strong rival. **L-BFGS**, here SciPy's, estimates the curvature from the gradients that it computes anyway. Gradient descent gets
-# the best rate out of three. Both stand in the set-up.
+# Its rivals stand in the set-up: gradient descent, with the best rate out of three, and **L-BFGS**, here SciPy's, which estimates the curvature from
+# the gradients that it computes anyway.
 #
 # The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at
-# `weight_decay` or above: there is one minimum, and it can be found to all digits.
+# `weight_decay` or above: there is one minimum.
 
 
 # %%
@@ -903,7 +919,7 @@ exercises.lowest.check(lowest_eigenvalue)
 # %% [markdown]
 # ## 6. Going further: in one line
 #
-# In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled.
+# In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled. `derivatives.linearize` of the gradient does for any loss what section 3 did by hand.
 
 # %% tags=["nbval-ignore-output"]
 one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(vector=v)
@@ -919,6 +935,8 @@ assert derivatives.pack(one_line).shape == exact.shape
 assert tf.norm(derivatives.pack(one_line) - exact) < 1e-5 * tf.norm(exact)
 assert report.converged
 assert abs(report.value - lowest) < 1e-8
+_, check_push = derivatives.linearize(lambda w: softmax[1](w)[1])(minimum)
+np.testing.assert_allclose(check_push(origin + 1.0), softmax_product(minimum, origin + 1.0), rtol=0, atol=1e-10)
 assert all(step.slope < 0 and not step.negative_curvature for step in report.iterations)
 
 # %% [markdown]
@@ -961,11 +979,10 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # |---|---|---|
 # | a product by differences in float32 | few digits, one or none with a bad step or a kink | differentiate the gradient |
 # | a Keras 3 variable in `ForwardAccumulator` | an error that names something else | pass `.value` |
+# | an embedding, or `tf.gather`: its gradient is `IndexedSlices` | `AttributeError` | `tf.convert_to_tensor` around the gradient |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |
-# | a raw loss on the axis | methods that seem equal | plot the distance to the minimum |
-# | SciPy's threads against TensorFlow's | a fast method that takes seconds | `threadpool_limits(1)` |
 # | equal eigenvalues | Lanczos shows one of them | average the weights over random starts |
 #
 # **Further reading**

@@ -38,9 +38,12 @@ examples = 512  # that section 8 draws mini-batches from: between 256 and 1024
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import time
 
@@ -805,8 +808,8 @@ assert share[3] / share[2] < 1.1
 # %% [markdown]
 # ## 9. Going further: in one line
 #
-# `tapelab.derivatives` has both, as functions of a function. Its `per_example_gradients` takes the loss of a batch, and its definition leaves nothing to prove: row $n$ is the gradient of the loss of the batch that holds example $n$ *alone*. With batch normalisation in training mode that is a gradient, too, but not
-# this example's share of the whole batch's. Whether the rows add up to that is a question of its own, and you know how to ask it: compare their mean with the tape's gradient.
+# `tapelab.derivatives` has both, as functions of a function. Their definition leaves nothing to prove: row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is a derivative, too, but not
+# this example's share of the whole batch's. Whether gradients add up to that, you know how to ask: compare their mean with the tape's gradient.
 
 
 # %% tags=["nbval-ignore-output"]

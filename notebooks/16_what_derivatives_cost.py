@@ -35,9 +35,12 @@ calls = 10  # timed calls, of which the median counts: between 7 and 20
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import functools
 import gc
@@ -203,8 +206,7 @@ ax.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# The hatched bars are the same on every machine. A time also holds what no product counts, such as `tanh`, the start of each operation, and memory. The
-# principle is about the counts.
+# The hatched bars are the same on every machine. A time also holds `tanh`, the start of each operation, and memory.
 #
 # **Its hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
 #
@@ -377,9 +379,8 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# On the left of the right panel a call is mostly the start of its operations, which costs the same at every size. On its right the Hessian's
-# intermediate tensors may outgrow the processor's caches. A slope read off a few such points is an accident of the machine: the exponents come from
-# counting.
+# On the left of the right panel a call is mostly the start of its operations, which costs the same at every size. A slope read off a few such points is
+# an accident of the machine: the exponents come from counting.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

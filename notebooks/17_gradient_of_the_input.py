@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_gradient_of_the_input.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 20 to read, 20 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 21 to read, 20 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -32,9 +32,12 @@ epsilon = 0.1  # how far a pixel may move, of a range from 0 to 1: between 0.08 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import data, plots, runtime
 from tapelab.exercises.sheets import gradient_of_the_input as exercises
@@ -168,9 +171,9 @@ assert 8 < ratio < 30
 assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 
 # %% [markdown]
-# With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. This network is not fragile against noise of that size. It is fragile against the one direction in 256 dimensions that the tape finds.
+# With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. This network is not fragile against noise of that size. It is fragile where all pixels pull the same way.
 #
-# The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. And the fairest rival without a gradient is not one throw of the coins. It is the worst of twenty.
+# The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. And the fairest rivals without a gradient are not one throw of the coins. They are the worst of twenty throws, and 256 questions: raise each pixel alone, and see whether the loss grows.
 
 # %% tags=["nbval-ignore-output"]
 stepped = x
@@ -183,10 +186,23 @@ for _ in range(20):
     thrown = tf.clip_by_value(x + epsilon * rng.choice([-1.0, 1.0], size=x.shape).astype("float32"), 0.0, 1.0)
     always &= model.predict(thrown, verbose=0).argmax(1) == y
 
+
+@tf.function
+def losses(x, y):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x))
+
+
+asked, unasked = x[:100], losses(x[:100], y[:100])  # a hundred scenes: 256 forward passes take their time
+for pixel in np.eye(256, dtype="float32").reshape(-1, 16, 16, 1):
+    grows = losses(x[:100] + epsilon * pixel, y[:100]) - unasked
+    asked += epsilon * tf.sign(grows)[:, None, None, None] * pixel
+asked_right = np.mean(model.predict(tf.clip_by_value(asked, 0.0, 1.0), verbose=0).argmax(1) == y[:100])
+
 for name, right in (
     ("one step", accuracy(nudged)),
     ("ten steps", accuracy(stepped)),
     ("worst of 20 throws", always.mean()),
+    ("each pixel asked", asked_right),
 ):
     print(f"{name:20} {right:.1%}")
 
@@ -194,11 +210,14 @@ for name, right in (
 # @title Check
 assert accuracy(stepped) < accuracy(nudged)
 assert always.mean() > accuracy(nudged) + 0.15
+assert abs(asked_right - accuracy(nudged)) < 0.15
 assert tf.reduce_max(tf.abs(stepped - x)) < epsilon + 1e-6
 assert tf.reduce_min(stepped) >= 0.0
 assert tf.reduce_max(stepped) <= 1.0
 
 # %% [markdown]
+# Chance does not find the direction, and the questions do: they are the gradient, by differences. What the tape brings is the price. One backward pass costs about two forward passes, for 256 pixels or for a million ([16](16_what_derivatives_cost.ipynb)).
+#
 # ### Exercise: Towards an answer of your choice (6 min)
 #
 # Let the network see a *chosen* digit. Write one step. `gradient_of(x, y)` gives the gradient of the loss by the picture `x`, with `y` taken for the true label; `wanted` holds the labels to reach. Pixels move by `epsilon` and stay between 0 and 1.
@@ -238,7 +257,7 @@ for name, gradient in (("logit", saliency), ("probability", of_probability)):
 # %% [markdown]
 # A network that is sure of itself has a flat softmax: the probability is 0.999 and stays there. Its gradient is small where the answer is clearest, and it vanishes altogether where the exponentials underflow. **Take the logit.**
 #
-# Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that knows nothing has a quarter there.
+# Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -449,6 +468,8 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
 # %% [markdown]
 # The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and its gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average followed instead, the gradient would be the same at all places and the two maps one.
 #
+# Behind this layer come a maximum and *one* dense layer, so the rival is to read the map off: the dense layer's weight, times the channel's maximum, at its place. That is the second map, without a gradient (the check runs it). Zhou's *class activation mapping* reads off the first one in the same way. The gradient is for all other networks.
+#
 # The rival needs no gradient. Cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch.
 
 # %% tags=["nbval-ignore-output"]
@@ -473,6 +494,10 @@ assert twice.gradient(value, apart) is None
 np.testing.assert_array_equal(apart, features[:2])  # another tensor, with the same numbers
 assert grades["multiplied place by place"] > grades["Grad-CAM"] + 0.1
 assert grades["covered patch by patch"] > grades["gradient"] + 0.05
+weights_of_class = tf.gather(tf.transpose(model.layers[-1].kernel), y)[:, None, None]
+at_maxima = tf.where(features == tf.reduce_max(features, axis=[1, 2], keepdims=True), features, 0.0)
+read_off = tf.nn.relu(tf.reduce_sum(weights_of_class * at_maxima, axis=-1, keepdims=True))
+assert np.mean(np.isclose(read_off, by_place, atol=1e-4)) > 0.99
 active = tf.reduce_max(features, axis=[1, 2]) > 0
 winners = tf.reduce_sum(tf.cast(by_features != 0, tf.int32), axis=[1, 2])
 assert np.mean(winners[active] <= 1) > 0.95  # an active channel's gradient is at one place
@@ -556,7 +581,7 @@ assert alike["size of the gradient"] < 0.4
 assert accuracy(x) > 0.93  # the trained weights are back
 
 # %% [markdown]
-# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. The number is made by the factor $x_i - b_i$: where the scene is black both maps are exactly 0, whatever the gradients are, and more than half of the pixels are black. Leave those out, and ask the two maps where the digit is.
+# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. The number is made by the factor $x_i - b_i$: where the scene is black both maps are exactly 0, whatever the gradients are, and more than half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival answers, too, that has seen no network: it takes each quarter for as bright as it looks like the *mean* of all training digits.
 
 # %% tags=["nbval-ignore-output"]
 bright = np.where(x[:60] > 0, 1.0, np.nan)
@@ -577,6 +602,11 @@ for name in alike:
         f"{name:22} where not black {among(bright, name):.2f}; share {pointing[name][0]:.2f} and {pointing[name][1]:.2f}"
     )
 
+mean_digit = images.x_train.mean(axis=0) - images.x_train.mean()
+likeness = tf.nn.relu(tf.reduce_sum(tf.reshape(x, [-1, 2, 8, 2, 8]) * mean_digit[:, None], axis=[2, 4]))
+of_mean_digit = share(tf.repeat(tf.repeat(likeness, 8, axis=1), 8, axis=2))
+print(f"like the mean digit: share {of_mean_digit:.2f}, of any network")
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert among(bright, "integrated gradients") < 0.65 < alike["integrated gradients"]
@@ -584,9 +614,10 @@ for name, (trained, untrained) in pointing.items():
     assert trained > 0.5, name
     assert untrained < min(0.45, trained - 0.2), name
 assert np.mean(x == 0) > 0.4
+assert of_mean_digit > max(trained for trained, _ in pointing.values()) + 0.03
 
 # %% [markdown]
-# Every one of the maps knew its network. What did not was the measure: a similarity that counts what is equal by construction. The test is worth its line, and so is a look at what it measures. The share in the right quarter is of another kind. It is measured against something *known*, and the untrained network points nowhere. If you want to trust a map of your own data, plant something whose place you know.
+# Every one of the maps knew its network. What did not was the measure: a similarity that counts what is equal by construction. The test is worth its line, and so is a look at what it measures. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. What tells is both together. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -629,7 +660,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # - A saliency map is the size of the logit's gradient. It says what a small change would do, not what a pixel contributed (section 2).
 # - Integrated gradients add up to a difference of two outputs, which is a test. The baseline says compared with what, and pixels that equal it get nothing (section 3).
 # - What you differentiate by must lie on the way to the score: one model with two outputs. Averaging the gradient over places forgets where it was (section 4).
-# - Randomise the weights and draw the map again. A similarity that counts pixels which are 0 in both maps says little; a share of something known says much (section 5).
+# - Randomise the weights and draw the map again. A similarity that counts pixels which are 0 in both maps says little. A share of something known says much if it falls with the weights (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -639,6 +670,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # | too few steps of integrated gradients | a sum that misses the difference | print both, and add steps |
 # | a black baseline on dark pictures | nothing on black pixels, ever | say "compared with what", try another |
 # | a similarity that counts what is 0 in every map | 0.9 for a network that knows nothing | leave it out, or measure against something known |
+# | a high share in the right place | a template that never saw the network has it, too | draw the weights anew: the share must fall |
 # | random noise as the test of robustness | a network that seems robust | the gradient's signs, several projected steps |
 #
 # **Further reading**

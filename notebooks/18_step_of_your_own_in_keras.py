@@ -32,9 +32,12 @@ nines = 12  # images of a nine that are left in the training data: between 8 and
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import contextlib
 
@@ -150,7 +153,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | the careless step | what is lost |
 # |---|---|
 # | `_` in place of `sample_weight` | sample weights and class weights |
-# | `self(x)` without `training=True` | dropout is off, `BatchNormalization` does not learn |
+# | `self(x)` without `training=True` | dropout is off, the averages of `BatchNormalization` stand still |
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of the last batch | the mean over the epoch, and all compiled metrics |
 #
@@ -479,10 +482,11 @@ for kind in (Critic, Outside, NoPenalty):
 # @title Check
 assert abs(critics["Critic"][1] - 3.45) < 0.25
 assert critics["NoPenalty"][1] > 10
+assert abs(np.linalg.norm(real.mean(axis=0) - made.mean(axis=0)) - 3) < 0.15
 np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenalty"][0]))  # the penalty never was
 
 # %% [markdown]
-# The critic says 3.45, and the distance is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$. That is 3.45.
+# The critic says 3.45, and the distance is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$. That is 3.45. (For a mere shift nobody needs a critic: the distance of the two means is the answer, here 2.96. A network is for distributions that differ in more.)
 #
 # With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one of them computed and added a penalty in every step. A test for a new term of a loss: **switch it off, and see that something changes.**
 #

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 1 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 5 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -35,9 +35,12 @@ refits = 1000  # simulated measurements in sections 4 to 6: between 900 and 1200
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import gradcheck, optimize, plots, runtime
 from tapelab.exercises.sheets import fit_and_error_bars as exercises
@@ -101,7 +104,8 @@ plt.show()
 # - write a Levenberg–Marquardt loop, and say what its damping is for (sections 1 and 2),
 # - get standard errors and correlations from the Jacobian of a fit, and carry them over to other quantities (section 3),
 # - test them on a thousand refits, with one backward pass for all their Jacobians (section 4),
-# - draw the ellipsoid of a fit, say how a cloud can leave it while every width is right, and measure what does not bend (sections 5 and 6).
+# - draw the ellipsoid of a fit, say how a cloud can leave it while every width is right, and measure what does not bend (sections 5 and 6),
+# - give a network's curve an error bar, and hold it against one that is sampled (section 7, where you go further).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -233,91 +237,22 @@ assert 6 <= steps_to(squares) <= 15
 assert np.all(np.diff(squares) <= 0)
 gradient = tf.linalg.matvec(J, curve(p) - y, transpose_a=True)
 assert np.abs(gradient).max() < 1e-8  # a stationary point
-
-# %% [markdown]
-# About ten. Now the rivals, at their best. SciPy's `least_squares` calls MINPACK's `lmder`, a Levenberg–Marquardt of 1980, here with the tape's Jacobian. L-BFGS, the winner of [14](14_without_the_matrix.ipynb), has the gradient $2J^\top r$. And Adam gets four rates, one in each row of a batch.
-
-
-# %%
-@tf.function(jit_compile=True)
-def adam(p, rates, y, steps=5000):
-    """One run for each rate; p has shape (rates, 1, 4). Returns the sums of squares, shape (steps, rates)."""
-    m, v = tf.zeros_like(p), tf.zeros_like(p)
-    squares = tf.TensorArray(tf.float64, steps)
-    for step in tf.range(steps):
-        with tf.GradientTape() as tape:
-            tape.watch(p)
-            sums = tf.reduce_sum((curve(p) - y) ** 2, axis=1)
-        g = tape.gradient(sums, p)
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-        n = tf.cast(step + 1, tf.float64)
-        p -= rates[:, tf.newaxis, tf.newaxis] * (m / (1 - 0.9**n)) / (tf.sqrt(v / (1 - 0.999**n)) + 1e-12)
-        squares = squares.write(step, sums)
-    return squares.stack()
-
-
-runs = {"Levenberg–Marquardt": squares, "SciPy's lmder": [], "L-BFGS": []}
-
-
-def residuals_for_scipy(point):
-    r = linearise(tf.constant(point), y)[0].numpy()
-    runs["SciPy's lmder"].append(r @ r)
-    return r
+passed = []
 
 
 def value_and_gradient(point):
     r, J = (part.numpy() for part in linearise(tf.constant(point), y))
-    runs["L-BFGS"].append(r @ r)
+    passed.append(r @ r)
     return r @ r, 2 * J.T @ r
 
 
-scipys = scipy.optimize.least_squares(
-    residuals_for_scipy, start, jac=lambda point: linearise(tf.constant(point), y)[1].numpy(), method="lm", xtol=1e-12
-)
 scipy.optimize.minimize(
     value_and_gradient, start, jac=True, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-10, "maxiter": 500}
 )
-rates = np.array([0.05, 0.1, 0.2, 0.4])
-of_adam = adam(tf.tile(start[tf.newaxis, tf.newaxis], [4, 1, 1]), tf.constant(rates), y).numpy()
-best = int(np.argmin([steps_to(column) for column in of_adam.T]))
-runs[f"Adam, rate {rates[best]:g}"] = of_adam[:, best]
-
-# %% tags=["nbval-ignore-output"]
-for name, run in runs.items():
-    print(f"{name:20} {steps_to(run):5} steps or evaluations")
-
-# %% alt="Line plot. Excess of the sum of squares over its minimum against steps, both axes logarithmic. Levenberg\u2013Marquardt and SciPy drop to a billionth after about ten steps, L-BFGS after some forty-five, Adam after some thousand three hundred." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the race
-_, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-styles = [("o-", plots.BLUE), ("^:", plots.RED), ("--", plots.GREEN), ("-", plots.ORANGE)]
-for (name, run), (style, colour) in zip(runs.items(), styles, strict=True):
-    excess = np.maximum(np.minimum.accumulate(run) / squares[-1] - 1, 1e-9)  # below that there is rounding
-    shown = np.concatenate([[True], excess[:-1] > 1e-9])
-    ax.loglog(np.arange(1, len(run) + 1)[shown], excess[shown], style, color=colour, markersize=4, label=name)
-ax.axhline(1e-6, color=plots.GREY, linewidth=0.8)
-ax.annotate("a millionth", (1, 1e-6), (0, 4), textcoords="offset points")
-ax.set(title="Those that know of the squares need the fewest steps")
-ax.set(xlabel="steps or evaluations (the start is 1)", ylabel="excess over the minimum, relative")
-ax.legend(fontsize="small")
-plt.show()
+assert 36 < steps_to(passed) < 55
 
 # %% [markdown]
-# | | tuned | steps or evaluations, ten seeds | each takes |
-# |---|---|---|---|
-# | both Levenberg–Marquardts | no | 9 | a Jacobian and a system of 4 unknowns |
-# | L-BFGS | no | 40 to 46 | a gradient |
-# | Adam | best of four rates | 1237 to 1323 | a gradient |
-#
-# Adam and L-BFGS see a number and its gradient. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. Count what that costs: a Jacobian of four columns is four passes in forward mode ([12](12_forward_mode.ipynb)), so nine steps are some forty passes, and L-BFGS is level. But $J$ also has the error bars in it.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-counts = {name.partition(",")[0]: steps_to(run) for name, run in runs.items()}
-assert counts["SciPy's lmder"] <= 15
-assert 36 < counts["L-BFGS"] < 50
-assert 1200 < counts["Adam"] < 1400
-assert 0 < best < 3  # a smaller rate and a larger one are slower
-np.testing.assert_allclose(scipys.x, p, rtol=1e-6)
+# About ten. L-BFGS, the winner of [14](14_without_the_matrix.ipynb), needs some forty-five gradients from the same start. It sees a number and its slope. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. A Jacobian of four columns is four passes in forward mode ([12](12_forward_mode.ipynb)), so the two cost about the same here. But $J$ also has the error bars in it.
 
 # %% [markdown]
 # ## 3. Error bars from the same Jacobian
@@ -368,16 +303,12 @@ assert abs(np.sqrt(squares[-1] / 100) / variance**0.5 - np.sqrt(0.96)) < 1e-9
 #
 # Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are the classic mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
 #
-# In your own code, `optimize.levenberg_marquardt` hands such Jacobians to SciPy's `least_squares`, whose steps take more care of the details. It changes variables in place, and its report has both, `covariance` and `standard_errors`:
-
-# %% tags=["nbval-ignore-output"]
-w = tf.Variable(start)
-report = optimize.levenberg_marquardt(lambda: curve(w) - y, wrt=w)
-print("parameters:     ", np.round(w, 4))
-print("standard errors:", np.round(report.standard_errors, 4))
+# In your own code, `optimize.levenberg_marquardt` hands such Jacobians to SciPy's `least_squares`, whose steps take more care of the details. It changes variables in place, and its report has `covariance` and `standard_errors`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+w = tf.Variable(start)
+report = optimize.levenberg_marquardt(lambda: curve(w) - y, wrt=w)
 assert report.converged
 np.testing.assert_allclose(w, p, rtol=1e-6)
 np.testing.assert_allclose(report.covariance, C, rtol=1e-5)
@@ -419,7 +350,7 @@ exercises.factors.check(factors)
 # %% [markdown]
 # ## 4. A thousand refits
 #
-# $C$ is a claim about measurements that you did not make. Make them: simulate a thousand data sets from the fitted curve with noise $\hat\sigma$, and fit each. That takes a thousand Jacobians in every step. `tape.batch_jacobian` would give them with a hundred backward passes, one for each time.
+# $C$ is a claim about measurements that you did not make. Make them: simulate a thousand data sets from the fitted curve with noise $\hat\sigma$, and fit each. This is the **parametric bootstrap** (Efron). That takes a thousand Jacobians in every step. `tape.batch_jacobian` would give them with a hundred backward passes, one for each time.
 # One is enough. Give *every residual its own copy* of the parameters. Residual $i$ depends on copy $i$ alone, so the gradient of the sum of all residuals holds, at copy $i$, row $i$ of the Jacobian: the idea of the first exercise in [15](15_batch_jacobians.ipynb).
 
 
@@ -434,16 +365,16 @@ def linearise_all(p, y):
     return r, tape.gradient(r, copies)
 
 
-def fit_all(p, y, steps=60):
-    """The loop of section 2, with an axis for the fits and a damping for each."""
+def fit_all(linearise, p, y, steps=60):
+    """The loop of section 2, with an axis for the fits and a damping for each. Returns parameters, residuals, Jacobians."""
     damping = tf.fill([len(p)], tf.constant(1e-2, tf.float64))
-    r, J = linearise_all(p, y)
+    r, J = linearise(p, y)
     for _ in range(steps):
         JtJ = tf.matmul(J, J, transpose_a=True)
         D = tf.linalg.diag(tf.linalg.diag_part(JtJ))
         g = tf.linalg.matvec(J, r, transpose_a=True)
         s = tf.linalg.solve(JtJ + damping[:, tf.newaxis, tf.newaxis] * D, -g[:, :, tf.newaxis])[:, :, 0]
-        trial_r, trial_J = linearise_all(p + s, y)
+        trial_r, trial_J = linearise(p + s, y)
         lower = tf.reduce_sum(trial_r**2, axis=1) < tf.reduce_sum(r**2, axis=1)
         p = tf.where(lower[:, tf.newaxis], p + s, p)
         r = tf.where(lower[:, tf.newaxis], trial_r, r)
@@ -451,16 +382,16 @@ def fit_all(p, y, steps=60):
         damping *= tf.where(lower, tf.constant(0.1, tf.float64), tf.constant(10.0, tf.float64))
         if tf.reduce_max(tf.abs(s)) < 1e-7:
             break
-    return p.numpy()
+    return p.numpy(), r.numpy(), J.numpy()
 
 
 def simulate(sigma):
-    """Simulated measurements, shape (refits, 100), and their fits, shape (refits, 4)."""
+    """Simulated measurements, shape (refits, 100), and their fits."""
     data = curve(p) + sigma * rng.normal(size=(refits, 100))
-    return data, fit_all(tf.tile(p[tf.newaxis], [refits, 1]), data)
+    return data, fit_all(linearise_all, tf.tile(p[tf.newaxis], [refits, 1]), data)
 
 
-_, fits = simulate(variance**0.5)
+_, (fits, _, _) = simulate(variance**0.5)
 
 # %% [markdown]
 # Two questions to the cloud of refits. Is it as wide as the standard errors say, parameter by parameter? And does it have the right shape? Measure each refit $b$'s distance from the centre $p$ by $C$ itself,
@@ -526,7 +457,7 @@ assert 0.925 < np.mean(d2 < limit) < 0.975
 np.testing.assert_allclose(limit, 9.49, atol=0.005)
 np.testing.assert_allclose(d2, np.sum(((fits - p.numpy()) @ J.numpy().T) ** 2, axis=1) / variance, rtol=1e-6)
 some_y = tf.constant(curve(p) + noise * rng.normal(size=(5, 100)))
-some = fit_all(tf.tile(p[tf.newaxis], [5, 1]), some_y)
+some, _, _ = fit_all(linearise_all, tf.tile(p[tf.newaxis], [5, 1]), some_y)
 for one, data in zip(some, some_y, strict=True):
     np.testing.assert_allclose(one, levenberg_marquardt(linearise, p, data)[0], atol=1e-6)
 several = tf.constant(fits[:5])
@@ -543,13 +474,17 @@ np.testing.assert_allclose(linearise_all(several, some_y)[1], tape.batch_jacobia
 # %% tags=["nbval-ignore-output"]
 coarse_C = coarse**2 * C
 coarse_errors = coarse * errors
-coarse_data, coarse_fits = simulate(coarse * variance**0.5)
-within = np.abs(coarse_fits - p.numpy()) < 1.96 * coarse_errors
-print("widths, measured / predicted:      ", np.round(coarse_fits.std(axis=0) / coarse_errors, 2))
-print("within ±1.96 standard errors, in %:", np.round(100 * within.mean(axis=0), 1))
+coarse_data, (coarse_fits, own_r, own_J) = simulate(coarse * variance**0.5)
+own_variance = np.sum(own_r**2, axis=1) / (100 - 4)
+own_errors = np.sqrt(own_variance[:, np.newaxis] * np.diagonal(np.linalg.inv(own_J.swapaxes(1, 2) @ own_J), 0, 1, 2))
+off = (coarse_fits - p.numpy()) / own_errors  # in units of each fit's own error bars
+print("widths, measured / predicted:        ", np.round(coarse_fits.std(axis=0) / coarse_errors, 2))
+print("within ±1.96 own standard errors, in %:", np.round(100 * np.mean(np.abs(off) < 1.96, axis=0), 1))
+print("too low, in %:                         ", np.round(100 * np.mean(off < -1.96, axis=0), 1))
+print("too high, in %:                        ", np.round(100 * np.mean(off > 1.96, axis=0), 1))
 
 # %% [markdown]
-# Every single width is right, to a tenth or better. Every single 95 % interval holds about 95 %.
+# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in 92 to 96 of 100 fits (seeds 0 to 4): nearly as promised. The misses are lopsided, though. A fit that errs in one direction also gives itself a smaller error bar, so most misses lie on that side.
 #
 # **Predict.** And the ellipsoid: what share of the thousand refits lies inside?
 
@@ -586,7 +521,14 @@ share = np.mean(coarse_d2 < limit)
 exercises.inside.reveal("95 %" if share > 0.92 else "85 %" if share > 0.7 else "50 %")
 assert 0.80 < share < 0.89
 np.testing.assert_allclose(coarse_fits.std(axis=0) / coarse_errors, 1, atol=0.1)  # to a tenth
-assert np.all((within.mean(axis=0) > 0.91) & (within.mean(axis=0) < 0.98))
+held = np.mean(np.abs(off) < 1.96, axis=0)
+assert np.all((held > 0.91) & (held < 0.98))
+lopsided = np.mean(off < -1.96, axis=0) / np.mean(np.abs(off) > 1.96, axis=0)
+assert lopsided[1] < 0.4  # the misses of the rates: too high, and too low
+assert lopsided[3] > 0.6
+tilts = [np.corrcoef(bars, fits_of_one)[0, 1] for bars, fits_of_one in zip(own_errors.T, coarse_fits.T, strict=True)]
+assert tilts[1] < -0.2  # a fit that is too high has the smaller error bar, and for k₂ one that is too low
+assert tilts[3] > 0.2
 assert np.mean(own[np.abs(own[:, 0]) > 1.5, 3]) > np.mean(own[np.abs(own[:, 0]) < 0.5, 3]) + 0.7  # U-shaped
 axes = np.linalg.eigvalsh(correlation)
 assert np.mean(own[outside, 3] > 0) > 0.65  # on one side
@@ -661,9 +603,7 @@ ax.legend(loc="upper left", fontsize="small")
 plt.show()
 
 # %% [markdown]
-# About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates. The shares count all four parameters.)
-#
-# (The set of all curves bends a little as well: Bates and Watts' *intrinsic* curvature, here too small to see.)
+# About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates, as in Golub and Pereyra's *variable projection*. The shares count all four parameters.)
 #
 # Other coordinates bend otherwise, and not always less. The usual remedy takes the parameters' logarithms; here the fit's own ellipsoid in those held the true ones in 64 to 67 of 100, against 84 or 85 (tried with three seeds).
 #
@@ -671,15 +611,11 @@ plt.show()
 #
 # $$S(p) \le S_{\min} + 9.49\, \hat\sigma^2 .$$
 #
-# Near the minimum that *is* the ellipsoid, because $S$ is nearly a parabola there. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
+# This is Beale's region (1960). Near the minimum that *is* the ellipsoid, because $S$ is nearly a parabola there. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
 
 # %% tags=["nbval-ignore-output"]
-own_r, own_J = linearise_all(tf.constant(coarse_fits), coarse_data)
-own_squares = np.sum(own_r**2, axis=1)
-own_variance = own_squares / (100 - 4)
-off = p - coarse_fits
-by_own_ellipsoid = tf.reduce_sum(tf.linalg.matvec(own_J, off) ** 2, axis=1) / own_variance
-by_own_squares = (np.sum((curve(p) - coarse_data) ** 2, axis=1) - own_squares) / own_variance
+by_own_ellipsoid = tf.reduce_sum(tf.linalg.matvec(own_J, p - coarse_fits) ** 2, axis=1) / own_variance
+by_own_squares = np.sum((curve(p) - coarse_data) ** 2 - own_r**2, axis=1) / own_variance
 print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < limit):.1f} %")
 print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
 
@@ -704,9 +640,205 @@ rise = float(tf.reduce_sum((curve(near) - y) ** 2)) - squares[-1]
 np.testing.assert_allclose(rise, variance * squared_distances(near.numpy()[np.newaxis], C)[0], rtol=0.05)
 
 # %% [markdown]
-# ## 7. Going further: the error bar before the measurement
+# ## 7. Going further: the error bar of a network
 #
-# $C$ needs $J$ and a noise level. Neither needs *data*. So you can compute the error bars of an experiment that has not been made, with parameters that you expect, and choose the best one. A hundred points, the careful instrument: until when should it measure?
+# A network is a curve with many parameters. Take 16 units of `tanh`, 48 weights, and 20 measured points that leave a gap in the middle. With fewer points than weights $J^\top J$ has no inverse. A **prior** mends that: before any measurement, each weight is $0 \pm 2$, with a normal distribution. To a fit this is *one more measurement of each weight*, whose result was 0 and whose noise was 2:
+#
+# $$r = \Big(\frac{f(w) - y}{\sigma},\ \frac{w - 0}{2}\Big), \qquad C = (J^\top J)^{-1}.$$
+#
+# The sum of squares is the loss with weight decay, and `fit_all` can minimise it. At any $x$ the curve then has the error bar $\sqrt{g^\top C g}$ of section 3, with $g$ the gradient of $f(x)$. For networks this is **Laplace's approximation**, linearised.
+
+
+# %%
+sigma, prior = 0.2, 2.0
+size, phase = rng.normal(size=3), rng.uniform(0, 2 * np.pi, 3)
+
+
+def wanted(x):
+    """The true curve: three waves."""
+    return (size * np.sin(np.outer(x, [1, 2, 3]) + phase)) @ [0.8, 0.57, 0.46]
+
+
+x_seen = tf.constant(rng.choice([-1, 1], 20) * rng.uniform(0.7, 2, 20))  # none between -0.7 and 0.7
+y_seen = wanted(x_seen) + sigma * rng.normal(size=20)
+
+
+def network(w, x):
+    """w of shape (..., 1 or points, 48), one set of weights or a copy for each point; the result is (..., points)."""
+    kernel, bias, last = tf.split(w, 3, axis=-1)
+    return tf.reduce_sum(last * tf.tanh(x[:, tf.newaxis] * kernel + bias), axis=-1)
+
+
+@tf.function
+def linearise_network(w, measured):
+    """As `linearise_all`: 20 residuals of the curve, then 48 of the weights."""
+    copies = tf.tile(w[:, tf.newaxis, :], [1, 20 + 48, 1])
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        weights = tf.linalg.diag_part(copies[:, 20:])
+        r = tf.concat([network(copies[:, :20], x_seen) / sigma, weights / prior], axis=1) - measured
+    return r, tape.gradient(r, copies)
+
+
+measured = np.append(y_seen / sigma, np.zeros(48))
+starts = tf.constant(prior * rng.normal(size=(20, 48)))
+found, found_r, found_J = fit_all(linearise_network, starts, tf.constant(np.tile(measured, (20, 1))))
+best = np.argmin(np.sum(found_r**2, axis=1))
+w, C_w = tf.constant(found[best]), np.linalg.inv(found_J[best].T @ found_J[best])
+
+# %% [markdown]
+# Is it right? Section 4 asked refits. Here fresh noise goes onto *all* 68 measured numbers, the weights' zeros among them, so each refit is drawn towards its own sample of the prior. (The literature calls this an **anchored ensemble**.)
+#
+# The truth is the **posterior**, the density $e^{-E(w)}$ with $E$ half the sum of squares, and gradients can draw from it. **Hamiltonian Monte Carlo** (HMC) lets the weights roll on the landscape $E$ like a ball without friction. Give the ball a random velocity $v$, follow it for a while, and accept where it arrives: the energy $E + \tfrac12\lVert v \rVert^2$ is kept, except for errors of the finite steps, and an accept–reject step corrects those exactly.
+
+
+# %%
+@tf.function
+def energy_and_slope(w):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        f = network(w[:, tf.newaxis, :], x_seen)
+        E = (tf.reduce_sum(((f - y_seen) / sigma) ** 2, axis=1) + tf.reduce_sum((w / prior) ** 2, axis=1)) / 2
+    return E, tape.gradient(E, w)
+
+
+@tf.function(jit_compile=True)
+def hamiltonian_monte_carlo(energy_and_slope, w, draws=300, leaps=150, step=0.008):
+    """Draws, shape (draws, chains, parameters), and which proposals were accepted; one chain for each row of w."""
+    kept, accepted = tf.TensorArray(w.dtype, draws), tf.TensorArray(tf.bool, draws)
+    E, slope = energy_and_slope(w)
+    for i in tf.range(draws):
+        v = tf.random.stateless_normal(w.shape, [seed, i], dtype=w.dtype)
+        before = E + tf.reduce_sum(v**2, axis=1) / 2
+        there, E_there, slope_there = w, E, slope
+        v -= step / 2 * slope  # half a step ahead of the place
+        for _ in tf.range(leaps):
+            there += step * v
+            E_there, slope_there = energy_and_slope(there)
+            v -= step * slope_there
+        v += step / 2 * slope_there
+        after = E_there + tf.reduce_sum(v**2, axis=1) / 2
+        u = tf.random.stateless_uniform([len(w)], [seed + 1000, i], dtype=w.dtype)
+        yes = tf.math.log(u) < before - after
+        w = tf.where(yes[:, tf.newaxis], there, w)
+        E, slope = tf.where(yes, E_there, E), tf.where(yes[:, tf.newaxis], slope_there, slope)
+        kept, accepted = kept.write(i, w), accepted.write(i, yes)
+    return kept.stack(), accepted.stack()
+
+
+simulated = measured + rng.normal(size=(100, 68))
+refitted, _, _ = fit_all(linearise_network, tf.constant(prior * simulated[:, 20:]), tf.constant(simulated))
+chains, accepted = hamiltonian_monte_carlo(energy_and_slope, tf.constant(refitted[:20]))
+chains = chains[60:]  # without the way from the starts
+
+# %% [markdown]
+# **Predict.** The error bar from one Jacobian, beside the sampled one, in the gap: how wide is it?
+
+# %%
+exercises.in_gap.guess(...)  # "narrower", "about as wide" or "wider"
+
+
+# %% tags=["nbval-ignore-output"]
+def three_widths(x):
+    """Standard deviations of the curve at x: by one Jacobian, by the refits, and by sampling."""
+    copies = tf.tile(w[tf.newaxis], [len(x), 1])
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        f = network(copies, x)
+    g = tape.gradient(f, copies).numpy()
+    sampled = network(chains[:, :, tf.newaxis], x).numpy().reshape(-1, len(x))
+    refits_there = network(refitted[:, np.newaxis], x).numpy()
+    return np.sqrt(np.sum(g @ C_w * g, axis=1)), refits_there.std(axis=0), sampled.std(axis=0)
+
+
+in_gap, everywhere = tf.constant(np.linspace(-0.6, 0.6, 25)), tf.constant(np.linspace(-2.4, 2.4, 121))
+for name, x in (("at the points", x_seen), ("in the gap   ", in_gap)):
+    linear, refit, sampled = (np.mean(width) for width in three_widths(x))
+    print(f"{name}: one Jacobian {linear:.2f}, refits {refit:.2f}, sampled {sampled:.2f}")
+print(f"proposals accepted: {100 * np.mean(accepted):.0f} %")
+
+# %% alt="Two line plots over x, with points at both sides of a gap. Left, twenty sampled curves pass by the points on both sides and fan out in the gap; the band of one Jacobian is much narrower there. Right, the three widths: alike at the points, and in the gap that of one Jacobian is the lowest, the sampled one and that of the refits far above it." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the curves, and three widths
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+widths = three_widths(everywhere)
+middle = network(w[tf.newaxis], everywhere).numpy()
+left.plot(everywhere, network(chains[-1][:, tf.newaxis], everywhere).numpy().T, color=plots.ORANGE, linewidth=0.6)
+left.plot([], [], color=plots.ORANGE, label="sampled")
+left.fill_between(everywhere, middle - 1.96 * widths[0], middle + 1.96 * widths[0], color=plots.BLUE, alpha=0.4)
+left.plot(everywhere, middle, color=plots.BLUE, label="fit, ±1.96 error bars")
+left.plot(everywhere, wanted(everywhere), "--", color="black", label="true curve")
+left.plot(x_seen, y_seen, ".", color="black")
+left.set(title="One fit and twenty sampled curves", xlabel="x", ylabel="y")
+left.legend(fontsize="small")
+styles = (("one Jacobian", "-", plots.BLUE), ("refits", "--", plots.GREEN), ("sampled", "-", plots.ORANGE))
+for (name, style, colour), width in zip(styles, widths, strict=True):
+    right.plot(everywhere, width, style, color=colour, label=name)
+right.plot(x_seen, np.zeros(20), "|", color="black", markersize=10)
+right.set(title="They agree where there are points", xlabel="x", ylabel="standard deviation of the curve")
+right.legend(fontsize="small")
+plt.show()
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+linear, refit, sampled = three_widths(in_gap)
+beside = np.median(sampled / linear)
+exercises.in_gap.reveal("narrower" if beside > 1.2 else "about as wide" if beside > 0.8 else "wider")
+assert 0.7 < beside < 6
+assert 0.95 < np.median(refit / sampled) < 1.6
+at_points = three_widths(x_seen)
+assert 0.85 < np.median(at_points[2] / at_points[0]) < 1.2
+values = network(chains[:, :, tf.newaxis], tf.concat([in_gap, x_seen], axis=0)).numpy()
+rhat = np.sqrt(1 + values.mean(axis=0).var(axis=0, ddof=1) / values.var(axis=0).mean(axis=0))
+assert rhat.max() < 1.03  # the chains agree with each other
+assert np.mean(accepted) > 0.85
+assert np.mean(np.linalg.norm(chains, axis=-1)) > 1.6 * np.linalg.norm(w)
+
+
+def reaction(sets):
+    copies = tf.tile(tf.reshape(sets, [-1, 1, 48]), [1, 25, 1])
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        f = network(copies, in_gap)
+    return np.mean(np.linalg.norm(tape.gradient(f, copies), axis=-1))
+
+
+assert reaction(chains[::20]) > 1.5 * reaction(w)
+some_E, some_slope = energy_and_slope(starts[:3])
+some_r, some_J = linearise_network(starts[:3], tf.constant(np.tile(measured, (3, 1))))
+np.testing.assert_allclose(some_E, np.sum(some_r**2, axis=1) / 2, rtol=1e-10)
+np.testing.assert_allclose(some_slope, tf.linalg.matvec(some_J, some_r, transpose_a=True), rtol=1e-8, atol=1e-8)
+wide = tf.constant([1.0, 2.0], tf.float64)  # a density that is known: two independent normal numbers of these widths
+normal, _ = hamiltonian_monte_carlo(
+    lambda w: (tf.reduce_sum((w / wide) ** 2, axis=1) / 2, w / wide**2),
+    tf.zeros([20, 2], tf.float64),
+    leaps=8,
+    step=0.2,
+)
+np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
+np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
+
+# %% [markdown]
+# Narrower: the sampled width is half as large again here, and up to four times as large on other curves. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. (Beyond the last points it may be off to either side: here it is too wide on the left.) The fit is the *most probable* set of weights, and that is a short vector. Typical samples are two to five times as long, and in the gap their curves react two or three times as strongly to the weights. One set of weights knows nothing of that. The refits do, and err on the safe side, by up to a third on the ten curves.
+#
+# So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember that there you quote mostly your prior.
+
+# %% [markdown]
+# ### Exercise: The error bars of a network (8 min)
+#
+# `J` is the Jacobian of the network's values at the training points, shape (points, weights), and `J_new` at other places, (others, weights). Both are without the residuals of the weights. The noise is `sigma`, and each weight's prior is $0 \pm$ `prior`. Return the standard deviation of the linearised curve at the others, without the noise of a measurement: shape (others,).
+
+
+# %%
+def error_bars(J, J_new, sigma, prior):
+    return ...  # one standard deviation for each row of J_new
+
+
+exercises.bars.check(error_bars)
+
+# %% [markdown]
+# ## 8. Going further: the error bar before the measurement
+#
+# $C$ needs $J$ and a noise level. Neither needs *data*. So you can compute the error bars of an experiment that has not been made, with parameters that you expect, and choose the best one: **optimal design**. A hundred points, the careful instrument: until when should it measure?
 
 
 # %%
@@ -752,7 +884,7 @@ def best_time(f, p, times, candidates, which):
 exercises.best_time.check(best_time)
 
 # %% [markdown]
-# ## 8. Check it independently
+# ## 9. Check it independently
 #
 # The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and the parameters' standard errors (it calls them standard deviations), computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. NIST gives two starts; the loop sets out from the nearer one.
 
@@ -781,47 +913,45 @@ print(f"largest relative difference of the parameters:      {np.abs(b / certifie
 print(f"largest relative difference of the standard errors: {np.abs(errors_nist / certified_errors - 1).max():.0e}")
 
 # %% [markdown]
-# And from the farther start?
+# From the farther start the loop stops with an error. In the step before, it accepted a rate $b_4$ of several hundred million, because the sum of squares is lower there. The first exponential is then zero at every point but $x = 0$, so its column of $J$ is zero, and with it the entry of $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
+#
+# SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours to a hundredth.
 
-# %% tags=["nbval-ignore-output"]
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose(b, certified, rtol=1e-6)
 far_start = tf.constant([50.0, 150.0, -100.0, 1.0, 2.0], tf.float64)
 try:
     levenberg_marquardt(linearise_nist, far_start, tf.constant(y_nist, tf.float64))
     from_far = "it arrives"
 except tf.errors.InvalidArgumentError as error:
     from_far = error.message
-print("from the far start:", from_far)
-
-# %% [markdown]
-# The loop stops with an error. In the step before, it accepted a rate $b_4$ of several hundred million, because the sum of squares is lower there. With such a rate the first exponential is zero at every point but $x = 0$, and the curve no longer depends on $b_4$. So that column of $J$ is zero, and with it the entry of
-# $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
-#
-# SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours.
-
-# %% tags=["nbval-ignore-output"]
-_, pcov = scipy.optimize.curve_fit(decays, times, y.numpy(), p0=start.numpy())
-print(f"largest relative difference of the covariances: {np.abs(pcov / C - 1).max():.0e}")
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-np.testing.assert_allclose(b, certified, rtol=1e-6)
 assert "not invertible" in from_far
 far_J = linearise_nist(tf.constant([49.4, 149.0, -101.0, 4e8, 0.37], tf.float64), tf.constant(y_nist, tf.float64))[1]
 np.testing.assert_array_equal(far_J[:, 3], 0.0)  # nothing depends on that rate any more
 assert np.all(np.linalg.norm(far_J.numpy()[:, [0, 1, 2, 4]], axis=0) > 0.1)
 np.testing.assert_allclose(errors_nist, certified_errors, rtol=1e-5)
 np.testing.assert_allclose(squares_nist[-1], 5.4648946975e-05, rtol=1e-8)
+_, pcov = scipy.optimize.curve_fit(decays, times, y.numpy(), p0=start.numpy())
 np.testing.assert_allclose(pcov, C, rtol=1e-2)
 numerical = gradcheck.numerical_jacobian(lambda point: decays(times, *point), p.numpy())
 np.testing.assert_allclose(J, numerical, atol=1e-7)
 
 # %% [markdown]
+# <details><summary>Appendix: over how many seeds this was seen</summary>
+#
+# Ten curves, each with measurements of its own, and the 20 chains' agreement ($\hat R$, from within-chain and between-chain variances) at most 1.007. In the gap the sampled width was 0.9 to 3.9 times that of one Jacobian in the median over 25 places; on nine of ten curves it was more than 1.3 times. At the points it was 0.95 to 1.08 times. The refits' width in the gap was 1.08 to 1.38 times the sampled one, at the points 1.04 to 1.25 times. The samples were 2.1 to 5.1 times as long as the fit, and the gradient of the curve with respect to the weights 1.8 to 3.1 times as large in the gap. On one curve the Jacobian's 95 % interval held the true curve at a quarter of the places in the gap; sampling and refits held it at all of them, on all ten curves.
+#
+# </details>
+
+# %% [markdown]
 # ## Recap
 #
-# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives in about ten steps, where Adam at the best of four rates takes more than a thousand (sections 1 and 2).
+# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives in about ten steps (sections 1 and 2).
 # - The same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, with standard errors and correlations. Another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
 # - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests $C$ (section 4).
 # - The ellipsoid can be thin. With more noise the cloud bends out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
+# - A prior on the weights is one more measurement of each, and gives a network's curve an error bar. Beside one that is sampled it is right where there are points, and in a gap mostly too narrow (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -830,16 +960,18 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # | $\lVert r\rVert^2/N$ for the noise | errors a little too small, much with few data | divide by $N - n$ |
 # | errors combined without covariances | an error bar too large or too small | $g^\top C g$ |
 # | refits in which the two decays swap names (here none did) | a cloud in two pieces | sort by rate |
+# | a linearised error bar in a gap between the data | a band that is several times too narrow | sample, or refit with a draw of the prior |
 # | widths taken for the region | three times too many outside | simulate, refit, count |
 #
 # **Further reading**
 #
-# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
-# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666); D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
 # - J. J. Moré (1978), ["The Levenberg–Marquardt algorithm: implementation and theory"](https://doi.org/10.1007/BFb0067700): MINPACK's.
+# - E. M. L. Beale (1960), ["Confidence regions in non-linear estimation"](https://doi.org/10.1111/j.2517-6161.1960.tb00353.x): the region of low squares, and how far a fit bends.
 # - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): what bends is mostly the coordinates.
-# - G. H. Golub, V. Pereyra (2003), ["Separable nonlinear least squares: the variable projection method and its applications"](https://doi.org/10.1088/0266-5611/19/2/201): the best amplitudes for given rates, as in the last figure.
-# - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
+# - D. J. C. MacKay (1992), ["A practical Bayesian framework for backpropagation networks"](https://doi.org/10.1162/neco.1992.4.3.448): the linearised error bar of a network; A. Y. K. Foong, Y. Li, J. M. Hernández-Lobato, R. E. Turner (2019), ["In-between uncertainty in Bayesian neural networks"](https://arxiv.org/abs/1906.11537): the gap.
+# - R. M. Neal (2011), ["MCMC using Hamiltonian dynamics"](https://arxiv.org/abs/1206.1901); the method is that of S. Duane, A. D. Kennedy, B. J. Pendleton, D. Roweth (1987).
+# - T. Pearce, F. Leibfried, A. Brintrup (2020), ["Uncertainty in neural networks: approximately Bayesian ensembling"](https://arxiv.org/abs/1810.05546): anchored ensembles.
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #
 # **Read next:** [20 The derivative of a solution](20_derivative_of_a_solution.ipynb) asks how such a minimum moves with the data.

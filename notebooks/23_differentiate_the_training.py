@@ -28,14 +28,17 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-rounds = 2500  # of training a start, 16 tasks in each
+rounds = 2500  # of training a start, 16 tasks in each: between 2400 and 2600
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import differentiate_the_training as exercises
@@ -617,7 +620,7 @@ assert 1.5 < products_for(second_derivatives=True) / products_for(second_derivat
 #
 # ### The rivals, over ten seeds
 #
-# What would you bet against it? Give the joint start *time*: 300 steps of Adam on the ten points, in place of one. Or let the step move *less*: the last layer alone, 41 of the 1761 weights, in training and in use. That is **ANIL** (almost no inner loop, Raghu and others). **Reptile** (Nichol and others) needs no second derivative: it takes a few steps on each task and moves the start towards where they end. And the last layer needs no gradient: keep the 40 features that the last hidden layer computes, and *solve*, by ridge regression on the ten points.
+# What would you bet against it? Give the joint start *time*: 300 steps of Adam on the ten points, in place of one. Or let the step move *less*: the last layer alone, 41 of the 1761 weights, in training and in use. That is **ANIL** (almost no inner loop, Raghu and others). **Reptile** (Nichol and others) needs no second derivative: it takes a few steps on each task and moves the start towards where they end. And the last layer needs no gradient: keep the 40 features that the last hidden layer computes, and *solve*, by ridge regression on the ten points. Last, train nothing at all: a **Gaussian process** draws a smooth curve through the ten points, and one length says how smooth.
 
 # %%
 LAST = tf.constant(np.repeat([0, 0, 0, 0, ALPHA, ALPHA], SIZES), tf.float32)  # a rate for the last layer alone
@@ -648,6 +651,14 @@ def after_solve(start, tasks, penalty):
     inner = known @ np.swapaxes(known, 1, 2) + penalty * np.eye(10)
     change = np.swapaxes(known, 1, 2) @ np.linalg.solve(inner, left[:, :10, None])
     return float(np.mean((left[:, 10:] - (others @ change)[..., 0]) ** 2))
+
+
+def smooth_curve(tasks, reach):
+    """The mean error on the others of a Gaussian process with a squared exponential kernel, given ten points."""
+    x, y = (np.array(part, float) for part in tasks)
+    kernel = np.exp(-((x[:, :, None] - x[:, None]) ** 2) / (2 * reach**2))
+    weights = np.linalg.solve(kernel[:, :10, :10] + 1e-4 * np.eye(10), y[:, :10, None])
+    return float(np.mean((y[:, 10:] - (kernel[:, 10:, :10] @ weights)[..., 0]) ** 2))
 
 
 def best_solve(candidates):
@@ -684,6 +695,9 @@ rivals = {
     "jointly, then 300 steps of Adam": patient(joint),
     "ANIL, then one step": errors_along(best_start(trainer(last_layer_only), seen, LAST), new, LAST)[1],
     "jointly, then one linear solve": best_solve(joint),
+    "no training, a Gaussian process": smooth_curve(
+        new, min((1, 1.5, 2, 2.5, 3, 4), key=lambda s: smooth_curve(held_out, s))
+    ),
     "second order, then a linear solve": best_solve([starts["second order"]]),
 }
 
@@ -704,13 +718,14 @@ for kind, error in rivals.items():
 # | jointly | outer rate and $\alpha$, of four each | 7500 | one step | 2.30, 2.41, 2.63 |
 # | jointly | outer rate of four, Adam's rate of three | 7500 | 300 steps of Adam (100 sines) | 0.35, 0.51, 0.72 |
 # | jointly | outer rate, of four, and penalty | 7500 | linear solve | 0.201, 0.267, 0.397 |
+# | none: a Gaussian process | length, of six | 0 | linear solve | 0.099, 0.136, 0.193 |
 # | second order, $\alpha = 0.04$ | outer rate, of three, and penalty | 2500 | linear solve | 0.038, 0.045, 0.057 |
 #
 # First order is behind second order with each seed: with 0.04 for both by a factor of 1.13 to 1.78; with an $\alpha$ of its own, of four, by 1.11 to 1.68. At equal *rounds* it would be 1.37 to 3.24. Reptile is behind by 1.07 to 1.37.
 #
 # Patience helps, and is not enough here: on the same hundred sines, 300 steps leave 0.99 to 2.3 times what the one step leaves. With one seed of ten they are level.
 #
-# Two rivals win. ANIL is ahead of second order with $\alpha = 0.04$ with each seed, by 7 to 16 %: the forty features may stay as they are, and the one step needs the last layer alone. The linear solve on the joint start's features is ahead with nine seeds of ten. It leaves least on the learnt start's, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). The step is for what has no such formula. And who knows that the tasks are sines needs no network: $a \sin x + b \cos x$ has two unknowns, and ten points give them exactly.
+# Three rivals win. ANIL is ahead of second order with $\alpha = 0.04$ with each seed, by 7 to 16 %: the forty features may stay as they are, and the one step needs the last layer alone. The linear solve on the joint start's features is ahead with nine seeds of ten. And the Gaussian process, which has seen no task before, leaves less than half of it in the median: ten points show a smooth curve well. Least is left by the linear solve on the *learnt* start's features, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). The step is for what has no such formula. And who knows that the tasks are sines needs no network: $a \sin x + b \cos x$ has two unknowns, and ten points give them exactly.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -719,6 +734,7 @@ check_spread = {  # the table: minimum and maximum with the seeds 0 to 9
     "jointly, then 300 steps of Adam": (0.348, 0.715),
     "ANIL, then one step": (0.257, 0.304),
     "jointly, then one linear solve": (0.201, 0.397),
+    "no training, a Gaussian process": (0.099, 0.193),
     "second order, then a linear solve": (0.038, 0.057),
 }
 assert rivals.keys() == check_spread.keys()
@@ -727,7 +743,7 @@ for check_name, (check_least, check_most) in check_spread.items():
 assert 0.9 * 0.276 < curves["second order"][1] < 1.1 * 0.342
 assert 0.9 * 0.368 < curves["first order"][1] < 1.1 * 0.560
 assert rivals["ANIL, then one step"] / 1.05 < curves["second order"][1] < rivals["Reptile, then one step"]
-assert rivals["second order, then a linear solve"] < 0.25 * min(curves["second order"][1], *list(rivals.values())[:-1])
+assert rivals["second order, then a linear solve"] < 0.6 * min(curves["second order"][1], *list(rivals.values())[:-1])
 np.testing.assert_allclose(after_solve(starts["jointly"], new, 1e9), curves["jointly"][0], rtol=1e-3)  # no change
 x, y = (np.array(part, float) for part in new)
 basis = np.stack([np.sin(x), np.cos(x)], axis=2)
@@ -932,7 +948,7 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # - A tape around a training loop, inner gradients and all, gives the derivative of its result with respect to every rate; it keeps every step until it is asked (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of the factors exceed $2/\lambda_{\max}$. They leave 0.389, where the best constant rate leaves 0.852 and momentum at its best 0.502 (section 1).
 # - With respect to the start, the gradient through one step is $(I - \alpha H_A)\,\nabla L_B(w')$. A good start is not a good model: before the step it misses as much as the best single curve, after it a tenth of that (section 2).
-# - Without the second derivatives a round costs half. At equal cost the first-order start stays behind, by a factor of 1.1 to 1.8. A step of the last layer alone does better than a step of all, and a linear solve best (section 3).
+# - Without the second derivatives a round costs half. At equal cost the first-order start stays behind, by a factor of 1.1 to 1.8. A step of the last layer alone does better than a step of all, a smooth curve without any training better still, and a linear solve on learnt features best (section 3).
 # - A derivative that looks one step ahead is greedy: its rates are hardly better than one single rate (section 4).
 #
 # | Trap | What you see | What to do |

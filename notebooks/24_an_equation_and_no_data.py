@@ -35,9 +35,12 @@ draws = 25  # of their noise: between 20 and 40
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import time
 
@@ -270,7 +273,7 @@ exercises.summed.check(may)
 # %% [markdown]
 # ## 2. A network, and two optimisers
 #
-# Now let the slopes inside the `tanh` be trained as well. That makes $u$ a network with one hidden layer: four weights for each unit, two slopes, a bias and a readout. The problem is not linear any more, so it needs an optimiser. First the usual one: 4000 steps of **Adam**, at the better of two rates, each falling to zero along a cosine. The same for three widths: 16, 32 and 64 units. (32 units have 128 weights, as many as the features.)
+# Now let the slopes inside the `tanh` be trained as well. That makes $u$ a network with one hidden layer: four weights for each unit, two slopes, a bias and a readout. The problem is not linear any more, so it needs an optimiser. First the usual one: 2500 steps of **Adam**, at the better of two rates, each falling to zero along a cosine. The same for three widths: 16, 32 and 64 units. (32 units have 128 weights, as many as the features.)
 
 
 # %%
@@ -294,14 +297,14 @@ def loss(w):
 @tf.function(jit_compile=True)  # one program for the whole loop
 def adam(w, rate):
     m, v, t = tf.zeros_like(w), tf.zeros_like(w), tf.constant(0.0, tf.float64)
-    for _ in tf.range(4000):
+    for _ in tf.range(2500):
         with tf.GradientTape() as tape:
             tape.watch(w)
             value = tf.reduce_mean(residual(w) ** 2)
         g = tape.gradient(value, w)
         t += 1.0
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-        size = rate * (1 + tf.cos(np.pi * t / 4000)) / 2
+        size = rate * (1 + tf.cos(np.pi * t / 2500)) / 2
         w -= size * m / (1 - 0.9**t) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-8)
     return w
 
@@ -311,19 +314,20 @@ def of(w):
     return error(network(grid, tf.constant(w)))
 
 
-starts, by_adam = {}, {}
+starts, by_adam, seconds = {}, {}, {}
 for units in (16, 32, 64):
     size = np.repeat([2.0, 1.0, units**-0.5], [2 * units, units, units])
     starts[units] = tf.constant(size * rng.normal(size=4 * units))
-    runs = [adam(starts[units], tf.constant(rate, tf.float64)) for rate in (0.1, 0.05)]
+    runs = []
+    for rate in (0.1, 0.05):
+        begin = time.process_time()
+        runs.append(adam(starts[units], tf.constant(rate, tf.float64)))
+        seconds["Adam", units] = time.process_time() - begin  # the second time it is compiled
     by_adam[units] = min(runs, key=of)
-begin = time.process_time()
-adam(starts[32], tf.constant(0.05, tf.float64))  # once more, compiled
-seconds = {"Adam": time.process_time() - begin}
 
 # %% tags=["nbval-ignore-output"]
 for units, w in by_adam.items():
-    print(f"{units} units, 4000 steps of Adam: loss {loss(w):.0e}, error {of(w):.0e}")
+    print(f"{units} units, 2500 steps of Adam: loss {loss(w):.0e}, error {of(w):.0e}")
 
 # %% [markdown]
 # Some ten-thousandths. That is hundreds of times the error of the features, which nobody trained. Is it the network, the points or the optimiser?
@@ -371,17 +375,22 @@ def levenberg_marquardt(linearise, loss, w, steps, mu=0.1):
     return w
 
 
+by_lm = {}
 with threadpool_limits(1):  # the matrices are small, and threads would fight with TensorFlow's
-    by_lm = {units: levenberg_marquardt(linearise, loss, w.numpy(), 100) for units, w in starts.items()}
-    begin = time.process_time()
-    levenberg_marquardt(linearise, loss, starts[32].numpy(), 100)
-    seconds["Levenberg–Marquardt"] = time.process_time() - begin
+    for units, w in starts.items():
+        linearise(w)  # traces it for this width
+        begin = time.process_time()
+        by_lm[units] = levenberg_marquardt(linearise, loss, w.numpy(), 100)
+        seconds["Levenberg–Marquardt", units] = time.process_time() - begin
 
 # %% tags=["nbval-ignore-output"]
 for units in starts:
     adams, lms = of(by_adam[units]), of(by_lm[units])
     print(f"{units} units: error {adams:.0e} by Adam, {lms:.0e} by Levenberg–Marquardt, {adams / lms:.0f} times lower")
-print("processor time with 32 units:", ", ".join(f"{name} {spent:.1f} s" for name, spent in seconds.items()))
+print(
+    "processor time with 32 units:",
+    ", ".join(f"{name} {t:.1f} s" for (name, units), t in seconds.items() if units == 32),
+)
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -394,12 +403,12 @@ assert check_ratios[64] > 15
 assert min(of(w) for w in by_adam.values()) > 20 * error(u)  # the rival without an optimiser
 check_r, check_J = linearise(starts[32])
 check_rows = []
-for n in (0, 1, count - 1):
+for n in (0, count - 1):
     with tf.GradientTape() as tape:
         tape.watch(starts[32])
         check_one = laplacian(lambda x: network(x, starts[32]), points[n : n + 1])[0] + source(points[n : n + 1])[0]
     check_rows.append(tape.gradient(check_one, starts[32]))
-np.testing.assert_allclose(check_J.numpy()[[0, 1, -1]], check_rows, rtol=1e-8, atol=1e-8)
+np.testing.assert_allclose(check_J.numpy()[[0, -1]], check_rows, rtol=1e-8, atol=1e-8)
 check_helper = derivatives.laplacian(network)(points, starts[32])
 np.testing.assert_allclose(check_helper + source(points), check_r, rtol=0, atol=1e-8)
 
@@ -435,7 +444,7 @@ assert of(by_bfgs) > 0.2 * of(by_lm[32])
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS after Adam ends near Levenberg–Marquardt, after more than four thousand gradients. And neither of them gets to the features of the opening. On this square, with an equation that is linear and known, the network has been a detour. Measure that before you train one.
+# BFGS after Adam ends near Levenberg–Marquardt, after some three thousand gradients. And neither of them gets to the features of the opening. On this square, with an equation that is linear and known, the network has been a detour. Measure that before you train one.
 #
 # In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps. They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
@@ -536,7 +545,8 @@ for number in (500, 1500):
     def random_features(x, kernel=kernel, bias=bias):
         return inside(x)[:, None] * tf.tanh(x @ kernel + bias)
 
-    c_six = np.linalg.lstsq(laplacians(random_features, x_six), -f_six)[0]
+    with threadpool_limits(1):
+        c_six = np.linalg.lstsq(laplacians(random_features, x_six), -f_six)[0]
     by_features[number] = error(random_features(test_six) @ c_six[:, None], truth[:, None])
 
 
@@ -549,20 +559,21 @@ def network_six(x, w):
     return inside(x) * tf.reduce_sum(h * readout, axis=-1)
 
 
-laplacian_six = tf.function(derivatives.laplacian(network_six), autograph=False)  # a product for each direction
+def residual_six(w):
+    return laplacian(lambda x: network_six(x, w), x_six) + f_six
 
 
-@tf.function
+@tf.function(jit_compile=True)
 def linearise_six(w):
     with tf.GradientTape() as tape:
         copies = tf.tile(w[None], [1000, 1])
         tape.watch(copies)
-        r = laplacian_six(x_six, copies) + f_six
+        r = residual_six(copies)
     return r, tape.gradient(r, copies)
 
 
 def loss_six(w):
-    return tf.reduce_mean((laplacian_six(x_six, w) + f_six) ** 2)
+    return tf.reduce_mean(linearise_six(w)[0] ** 2)  # compiled once for both
 
 
 start_six = rng.normal(size=128) * np.repeat([1.0, 1.0, 0.25], [96, 16, 16])
@@ -594,11 +605,6 @@ assert min(by_features.values()) > 1e-3
 assert error_six < 0.5 * min(by_features.values())
 assert by_solve["the 16 trained units"] < 0.2 * min(by_features.values())
 assert by_solve["the same 16 before"] > 0.1
-np.testing.assert_allclose(
-    laplacian_six(x_six[:5], tf.constant(start_six)),
-    laplacian(lambda x: network_six(x, tf.constant(start_six)), x_six[:5]),
-    rtol=1e-9,
-)
 
 # %% [markdown]
 # Here training pays. A random slope in six dimensions points along $a$ only by chance, and fifteen hundred of them are not many. The network finds its features: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error stays low. With the 16 from before the training it is useless. That is what a hidden layer adds to a linear solve.
@@ -634,7 +640,7 @@ def joint(p, y, tau):
     return tf.concat([equation / tau, (network(z, w[count:]) - y) / sigma], axis=0)
 
 
-@tf.function
+@tf.function(jit_compile=True)
 def linearise_joint(p, y, tau):
     with tf.GradientTape() as tape:
         copies = tf.tile(p[None], [count + sensors, 1])

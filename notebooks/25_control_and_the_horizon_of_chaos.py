@@ -28,16 +28,19 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-steps = 120  # of the cart and the pole, 25 ms each
+steps = 120  # of the cart and the pole, 25 ms each: between 110 and 130
 simulations = 3  # for the search without gradients, as a multiple of what the gradient takes: between 2 and 4
 chaos_steps = 4000  # of the double pendulum, 5 ms each: between 4000 and 4400
 
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import derivatives, plots, runtime
 from tapelab.exercises.sheets import control_and_the_horizon_of_chaos as exercises
@@ -183,9 +186,9 @@ print("derivatives from one backward pass:", g.shape[0])
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 compiled_cost = tf.function(cost, jit_compile=True)
-nudges = 1e-5 * np.eye(steps)[:, [0, 60, 119]]
+nudges = 1e-5 * np.eye(steps)[:, [0, 60, -1]]
 sides = [compiled_cost(first_guess[:, tf.newaxis] + sign * nudges).numpy() for sign in (1, -1)]
-np.testing.assert_allclose((sides[0] - sides[1]) / 2e-5, g.numpy()[[0, 60, 119]], rtol=1e-4, atol=1e-7)
+np.testing.assert_allclose((sides[0] - sides[1]) / 2e-5, g.numpy()[[0, 60, -1]], rtol=1e-4, atol=1e-7)
 assert g.shape == (120,) or steps != 120
 clipped_at = tf.constant([-16.0, 3.0, 16.0])
 with tf.GradientTape(persistent=True) as tape:
@@ -237,7 +240,8 @@ with threadpool_limits(1):  # its vectors are short
         method="L-BFGS-B",
         options=options,
     )
-swung = tf.function(simulate, jit_compile=True)(tf.constant(found.x)).numpy()
+compiled_simulate = tf.function(simulate, jit_compile=True)
+swung = compiled_simulate(tf.constant(found.x)).numpy()
 
 # %% tags=["nbval-ignore-output"]
 print(f"cost {found.fun:.0e} after {len(found_costs)} simulations")
@@ -645,11 +649,14 @@ assert abs(slope(4000)) > 1e3
 
 
 # %% tags=["nbval-ignore-output"]
+jacobians_of_push = derivatives.batch_jacobian(push)
+
+
 def growth_along(controls):
     """The angle at the end, and the largest norm of the product on the way."""
-    path = tf.function(simulate, jit_compile=True)(controls).numpy()
+    path = compiled_simulate(controls).numpy()
     before = np.concatenate([np.zeros((1, 4)), path[:-1]])
-    J = products(derivatives.batch_jacobian(push)(tf.constant(before), controls))
+    J = products(jacobians_of_push(tf.constant(before), controls))
     return path[-1, 1], np.linalg.norm(J, ord=2, axis=(1, 2)).max()
 
 
@@ -741,7 +748,7 @@ def mean_z(s, rho, count):
     for _ in tf.range(count):
         s = runge_kutta(lambda s: lorenz(s, rho), s, 0.01)
         total += s[:, 2]
-    return total / count, s
+    return total / tf.cast(count, total.dtype), s
 
 
 @tf.function(jit_compile=True)
@@ -753,11 +760,12 @@ def slope_of_mean(s, rho, count):
 
 
 def difference_of_means(s, h, count):
-    return ((mean_z(s, rho + h, count)[0] - mean_z(s, rho - h, count)[0]) / (2 * h)).numpy()
+    higher, lower = (mean_z(s, rho + change, tf.constant(count))[0] for change in (h, -h))  # compiled for any count
+    return ((higher - lower) / (2 * h)).numpy()
 
 
 rho = tf.fill([500], tf.constant(28.0, tf.float64))
-_, settled = mean_z(tf.constant(np.array([0.0, 0.0, 25.0]) + rng.normal(size=(500, 3))), rho, 3000)
+_, settled = mean_z(tf.constant(np.array([0.0, 0.0, 25.0]) + rng.normal(size=(500, 3))), rho, tf.constant(3000))
 times = (1, 5, 10, 20)
 by_tape = [slope_of_mean(settled, rho, 100 * T).numpy() for T in times]
 by_difference = [difference_of_means(settled, 1.0, 100 * T) for T in times]
@@ -775,7 +783,7 @@ assert errors_of_mean[0, -1] > 100
 assert np.all(errors_of_mean[1] < 0.1)
 assert errors_of_mean[1, -1] < 0.5 * errors_of_mean[1, 0]
 assert abs(by_difference[-1].mean() - 1) < 0.05
-assert abs(mean_z(settled, rho, 2000)[0].numpy().mean() - 23.5) < 0.2
+assert abs(mean_z(settled, rho, tf.constant(2000))[0].numpy().mean() - 23.5) < 0.2
 small = difference_of_means(settled, 1e-6, 100)
 np.testing.assert_allclose(np.median(np.abs(small / by_tape[0] - 1)), 0, atol=1e-4)
 

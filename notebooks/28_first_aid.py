@@ -33,9 +33,12 @@ steps = 40  # of training, in case 9, between 1 and 200
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 import warnings
 
@@ -88,7 +91,7 @@ assert gradient is None
 assert loss == 2.0
 
 # %% [markdown]
-# The loss is right, `gradient` answers without a complaint, and the line that raises has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops is where you begin to read. Where it went wrong is
+# The line that raises has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops is where you begin to read. Where it went wrong is
 # often further up.
 #
 # **You will be able to**
@@ -100,10 +103,10 @@ assert loss == 2.0
 #
 # ## How a case goes
 #
-# The links lead to what people asked; the program is ours. Your cell holds the program once more. Name the **cause**, one of three, and **repair** the function: value and gradient have to be right on inputs that you have not seen.
+# The links lead to what people asked; the programs are ours. Your cell holds the program once more. Name the **cause** and **repair** the function: value and gradient have to be right on inputs that you have not seen.
 # **Not every program is broken.** Where nothing is wrong, say so, and leave the function as it is.
 #
-# Fifteen cases are too many for one sitting. Take four: cases 1 to 4, 5 to 8, 9 and 10, and the last five another day.
+# Fifteen cases are too many for one sitting. Take cases 1 to 4, then 5 to 8, then 9 and 10; the last five another day.
 #
 # `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Four questions help with most cases:
 #
@@ -162,7 +165,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# It names a line, and calls that probable: it has not seen what NumPy did.
+# It has not seen what NumPy did, so it calls this line probable.
 #
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
@@ -557,7 +560,7 @@ mended(exercises.perfect_model)
 # %% [markdown]
 # ## 4. Going further: five more, unsorted
 #
-# Here no title says what to look for, and "nothing is wrong" is one of the three answers each time, whether it is true or not.
+# Here no title says what to look for, and "nothing is wrong" is among the answers each time, true or not.
 #
 # **Case 11.** A network of two layers. The first comes from elsewhere and is to stay as it is; the second is to learn (after [tensorflow #26404](https://github.com/tensorflow/tensorflow/issues/26404) and Keras's guide to [transfer learning](https://keras.io/guides/transfer_learning/)).
 
@@ -641,7 +644,7 @@ def repaired(trunk, head, other, x, y):
 exercises.second_head.check(cause, repaired)
 
 # %% [markdown]
-# An aside on `None` and 0. Two variables have been moved once by an optimiser with momentum. In the next step one of them is handed the gradient `None`, and the other one zeros.
+# An aside on `None` and 0. An optimiser with momentum has moved two variables once. In the next step one gets the gradient `None`, the other zeros.
 #
 # **Predict.** Which of them moves in that step? "neither", "the one with None", "the one with zeros" or "both"
 
@@ -1076,7 +1079,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | NumPy, `float`, `predict` inside the block | `None`, then an error elsewhere | TensorFlow's operation; `model(x)` |
-# | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)` |
+# | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit | a gradient of 0, from every start | sigmoid |
 # | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |

@@ -33,9 +33,12 @@ steps = 60  # of training, in the figure of case 4, between 60 and 200
 # %% jupyter={"source_hidden": true} tags=["setup"]
 # @title Set-up
 import importlib.util
+import sys
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
-    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+    get_ipython().system(
+        f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
+    )
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import exercises_of
@@ -82,7 +85,7 @@ for name, program in programs.items():
 #
 # As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
 #
-# Do not try all seventeen in one sitting. Four are about right: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
+# Take four sittings: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
 #
 # The symptom decides which tool comes first:
 #
@@ -326,7 +329,7 @@ print("spread {:.4f}\n{}".format(*spread_seen))
 # %% [markdown]
 # ### Exercise: Case 5, no spread at all (6 min)
 #
-# A constant column has the spread 0, and passes the gradient 0. All others keep value and gradient, however quiet they are.
+# A constant column has the spread 0, and passes the gradient 0. All others keep value and gradient, very quiet ones too.
 
 # %%
 cause = ...  # "negative variance", "the mean" or "the root"
@@ -918,7 +921,7 @@ print(f"Hessian\n{np.round(moments_hessian, 3)}\ntimes (1, 1, 1): {np.round(row_
 
 # %% [markdown]
 # The gradient is right, and so far the pull request is right. The Hessian is not. `explain` cannot see it: it looks at one backward pass, and that one is in order. What finds it is a property that must hold, or a difference of gradients. Keras's
-# `LayerNormalization` and `BatchNormalization` have the same wrong Hessian, and so a gradient penalty through them has a gradient that is not its own.
+# `LayerNormalization` and, in training, `BatchNormalization` have the same wrong Hessian, and so a gradient penalty through them has a gradient that is not its own.
 #
 # ### Exercise: Case 17, right once, wrong twice (12 min)
 #

@@ -5,7 +5,6 @@ import os
 import shlex
 import subprocess
 import threading
-from pathlib import Path
 
 from tapelab.collection.cli import main
 from tapelab.collection.reports.records import Problem
@@ -250,12 +249,11 @@ def test_a_run_that_never_began_leaves_the_older_results_alone(tmp_path, small, 
 
 @pytest.mark.dear
 def test_what_a_notebook_says_reaches_the_console_as_one_plain_line(tmp_path, small, run_batch, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    message = f"\x1b]52;c;cm0gLXJmIC8=\x07KeyError: {tmp_path}/x {'y' * 5_000_000}\x1b[2J"
+    message = f"\x1b]52;c;cm0gLXJmIC8=\x07KeyError: x {'y' * 5_000_000}\x1b[2J"
     outcome = {"problem": Problem("cell", message, 2, message, message), "started": "now", "seconds": 1.0}
     monkeypatch.setattr(single_run, "run", lambda job, source, **_: single_run.Outcome(job.run.name, **outcome))
     _, shown = run_batch(small, tmp_path / "out")
-    assert "cell 2: KeyError: ~/x yyy" in shown
+    assert "cell 2: KeyError: x yyy" in shown
     assert "\x1b" not in shown
     assert len(shown) < 4000
 
@@ -294,33 +292,18 @@ def test_a_kernel_that_does_not_start_is_named(tmp_path, small, run_batch, recor
     assert kernels() == []
 
 
-def can_mount():
-    probe = Path("/proc/self/mountinfo")
-    if os.geteuid() != 0 or not probe.exists():
-        return False
-    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 FULL = {"00_good": ["seed = 0", "print('fine')"], "01_large": ["seed = 0", "print('x' * 900_000)"]}
 
 
-# A limit on the size of files works everywhere; a disk of its own only where one may be mounted.
 @pytest.mark.thorough
-@pytest.mark.parametrize("disk", ["file size", *(["tmpfs"] if can_mount() else [])])
 def test_a_full_disk_fails_one_run_and_spares_the_others(
-    tmp_path, make_collection, records, printed, run_batch, command_line, disk
+    tmp_path, make_collection, records, printed, run_batch, command_line
 ):
+    """A limit on the size of files works everywhere; a disk of its own only where one may be mounted."""
     collection = make_collection(tmp_path / "notebooks", FULL)
     output, kept = tmp_path / "out", tmp_path / "kept"
     run = shlex.join(command_line(output))
-    if disk == "tmpfs":
-        # In a mount namespace of its own, which ends with the command: what is on the disk is copied out before.
-        script = f"mount -t tmpfs -o size=600k tmpfs {output} && {run}; status=$?; cp -a {output} {kept}; exit $status"
-        output.mkdir()
-        command = ["unshare", "--mount", "bash", "-c", script]
-    else:
-        command = ["bash", "-c", f"ulimit -f 600; {run}; status=$?; cp -a {output} {kept}; exit $status"]
+    command = ["bash", "-c", f"ulimit -f 600; {run}; status=$?; cp -a {output} {kept}; exit $status"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     found = records(kept)
@@ -328,25 +311,18 @@ def test_a_full_disk_fails_one_run_and_spares_the_others(
     assert printed(kept / "00_good.ipynb") == "fine\n"
     problem = found["01_large"]["problem"]
     assert problem["kind"] == "not stored"
-    assert {"tmpfs": "No space left on device", "file size": "File too large"}[disk] in problem["message"]
+    assert "File too large" in problem["message"]
     assert "1 of 2 runs succeeded" in done.stdout
     status, shown = run_batch(collection, kept, resume=True)
     assert status == 0, shown
     assert "1 of 2 runs are unchanged" in shown
 
 
-@pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("way", ["below a file", *(["read-only"] if can_mount() else [])])
-def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path, make_collection, way, command_line):
+@pytest.mark.dear
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path, make_collection, command_line):
     make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0"]})
-    if way == "below a file":
-        (tmp_path / "file").touch()
-        command = command_line(tmp_path / "file" / "out")
-    else:
-        output = tmp_path / "out"
-        output.mkdir()
-        script = f"mount -t tmpfs -o ro tmpfs {output} && exec {shlex.join(command_line(output))}"
-        command = ["unshare", "--mount", "bash", "-c", script]
+    (tmp_path / "file").touch()
+    command = command_line(tmp_path / "file" / "out")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -398,30 +374,15 @@ def test_kernels_listen_on_no_network_and_see_no_secrets(tmp_path, make_collecti
     assert not list((tmp_path / "notebooks").glob("k*"))
 
 
-def test_neither_home_nor_environment_variables_are_stored(tmp_path, make_collection, run_batch, monkeypatch):
-    home = tmp_path / "a home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
+def test_no_environment_variable_is_stored(tmp_path, make_collection, run_batch, monkeypatch):
     monkeypatch.setenv("TAPELAB_TEST_PLAIN", "some-value")
-    cells = [
-        "folder = ''",
-        "import os, sys; print(os.path.expanduser('~/data')); print(os.path.expanduser('~'), file=sys.stderr)",
-        "raise OSError(f'nothing in {os.path.expanduser(\"~/data\")}')",
-    ]
-    collection = make_collection(home / "notebooks", {"00_one": cells})
-    status, _ = run_batch(collection, home / "out", given=[("folder", str(home / "data"))])
+    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", "raise OSError('nothing')"]})
+    status, _ = run_batch(collection, tmp_path / "out")
     assert status == 1
-    written = [path for path in (home / "out").iterdir() if path.suffix != ".ipynb"]
-    assert {path.suffix for path in written} == {".html", ".json", ".xml", ".log"}
+    written = list((tmp_path / "out").iterdir())
+    assert {path.suffix for path in written} == {".html", ".ipynb", ".json", ".xml", ".log"}
     for path in written:
-        assert str(home) not in path.read_text(), path
         assert "some-value" not in path.read_text(), path
-    (executed,) = (home / "out").glob("*.ipynb")
-    nb = nbformat.read(executed, as_version=4)
-    for cell in nb.cells:
-        assert str(home) not in str(cell.get("outputs")) + str(cell.metadata)
-    assert "~/data" in str([cell.get("outputs") for cell in nb.cells])
-    assert str(home) not in str(nb.metadata)
 
 
 def test_jobs_start_with_the_longest(tmp_path, make_collection, run_batch, monkeypatch):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 from tapelab.collection.running import cluster
 
@@ -180,15 +179,6 @@ def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_
 
 
 @pytest.mark.thorough
-def test_kernels_fork_on_the_workers(dask, tmp_path, make_collection, run_batch, printed):
-    source = "import sys; print('tensorflow' in sys.modules)"
-    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", source]})
-    for fork in (True, False):
-        run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address, fork))
-        assert printed(tmp_path / "out" / "00_one.ipynb") == f"{fork}\n"
-
-
-@pytest.mark.thorough
 def test_a_scheduler_that_dies_is_one_sentence_and_what_was_done_is_kept(
     tmp_path, make_collection, command_line, records, printed
 ):
@@ -217,24 +207,13 @@ def test_no_scheduler_is_one_clear_error(monkeypatch):
         cluster.Cluster("tcp://127.0.0.1:9")
 
 
-def test_a_worker_passes_its_own_variables_and_must_have_them(dask, monkeypatch):
+def test_a_worker_must_have_the_variables_that_it_passes(dask, monkeypatch):
     monkeypatch.setenv("TEST_URL", "hush-hush")  # which the workers do not have
     with (
         cluster.Cluster(dask.address, passed=["TEST_URL"]) as executor,
         pytest.raises(LookupError, match=rf"--pass-env TEST_URL: there is no such variable on {platform.node()}"),
     ):
         executor.environment("python3")
-    state = SimpleNamespace(nthreads=1)
-    worker = SimpleNamespace(address="tcp://127.0.0.1:1", state=state, get_current_task=lambda: "key")
-    for passed, value in ([], None), (["TEST_URL"], "hush-hush"):
-        share = cluster._Share("batch", {}, {}, False, passed)
-        share.setup(worker)
-        with share.children() as children:
-            assert children._environment.get("TEST_URL") == value
-    monkeypatch.delenv("TEST_URL")
-    share.setup(worker)
-    with pytest.raises(LookupError, match="--pass-env TEST_URL"), share.children():
-        pass
 
 
 @pytest.mark.dear

@@ -92,18 +92,4 @@ def test_it_installs_itself_from_the_repository_and_runs(repository, bare_python
     assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code")
     assert {name for name, _ in installed_versions(bare_python) - before} == {"tapelab"}
     assert before <= installed_versions(bare_python)
-
-
-@pytest.mark.thorough
-def test_where_the_address_leads_nowhere_the_setup_cell_says_so(bare_python, tmp_path):
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tapelab') is not None)"
-    if subprocess.run([str(bare_python), "-c", code], check=False).returncode:
-        subprocess.run([str(bare_python), "-m", "pip", "uninstall", "--quiet", "--yes", "tapelab"], check=True)
-    nowhere = {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"url.{(tmp_path / 'nowhere').as_uri()}.insteadOf",
-        "GIT_CONFIG_VALUE_0": f"https://github.com/{CATALOGUE.repository}",
-    }
-    done = run_alone(bare_python, tmp_path, nowhere)
-    assert done.returncode == 1
-    assert "No module named 'tapelab'" in done.stderr
+    assert "restart" not in nbformat.writes(executed)  # as %pip prints, where nothing has to be restarted

@@ -27,7 +27,8 @@ INSIDE = {
 }
 
 
-@pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
+@pytest.mark.dear(keep=4)
+@pytest.mark.parametrize("compile", ["auto", "eager"])
 @pytest.mark.parametrize("name", INSIDE)
 def test_an_accumulator_around_what_tensorflow_loses_is_right_or_refused_or_warned_of(name, compile):
     f, x = INSIDE[name], tf.constant([0.7, 1.1], tf.float64)

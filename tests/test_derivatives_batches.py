@@ -31,8 +31,7 @@ def numerical_blocks(f, x):
 
 
 @pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("mode", ["forward", "reverse"])
-@pytest.mark.parametrize("chunk_size", [None, 4])
+@pytest.mark.parametrize(("mode", "chunk_size"), [("forward", None), ("reverse", None), ("reverse", 4)])
 def test_blocks_agree_with_central_differences(mode, chunk_size):
     blocks = batch_jacobian(independent, mode=mode, chunk_size=chunk_size)(X)
     assert blocks.shape == (7, 6, 5)
@@ -56,16 +55,7 @@ def test_nested_sources_and_results_and_arguments_without_a_batch():
     np.testing.assert_allclose(blocks["a"]["x"], wanted, atol=1e-8)
 
 
-@pytest.mark.thorough(keep=2)
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x: tf.nn.softmax(40 * x),
-        lambda x: (x - tf.reduce_mean(x, 1, keepdims=True)) / tf.math.reduce_std(x, 1, keepdims=True),
-        lambda x: 1e-9 * tf.tanh(x) + 1e3 * x,
-        lambda x: tf.nn.relu(x - 10.0),
-    ],
-)
+@pytest.mark.parametrize("f", [lambda x: tf.nn.softmax(40 * x), lambda x: 1e-9 * tf.tanh(x) + 1e3 * x])
 def test_rounding_is_not_taken_for_a_difference(f):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -170,10 +170,6 @@ def test_keras_layers_normalisation_and_embeddings():
     check(lambda n, y: loss(y, model(n)), variables, numbers, LABELS, tolerance=1e-5)
 
 
-def with_activation(activation):
-    return lambda x: tf.reduce_sum(tf.matmul(activation(tf.matmul(x, W1)), W2) ** 2, 1)
-
-
 @tf.custom_gradient
 def straight_through(z):
     return tf.sign(z), lambda dy: dy
@@ -185,10 +181,9 @@ def clipping(z):
 
 
 @pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
+@pytest.mark.parametrize("activation", [straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
-    check(with_activation(activation), [W1, W2], X)
-    check(with_activation(activation), [W1, W2], X, batch_chunk_size=2)
+    check(lambda x: tf.reduce_sum(tf.matmul(activation(tf.matmul(x, W1)), W2) ** 2, 1), [W1, W2], X)
 
 
 def test_no_example():
@@ -221,9 +216,7 @@ def test_dense_layers_gradients_are_never_there_and_filters_are_products():
     assert "While" not in kinds
 
 
-@pytest.mark.parametrize(
-    "used", [lambda x, w: x @ w @ w, lambda x, w: tf.matmul(x, w, transpose_b=True), lambda x, w: (x @ w) * w[0]]
-)
+@pytest.mark.parametrize("used", [lambda x, w: x @ w @ w, lambda x, w: (x @ w) * w[0]])
 def test_a_matrix_used_otherwise_than_once_as_it_is(used):
     square = variable(6, 6)
     check(lambda x: tf.reduce_sum(tf.sin(used(x, square)) ** 3), [square], X)
@@ -236,9 +229,8 @@ def test_patches_of_a_padded_strided_convolution(padding):
 
 
 @pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("flat", [False, True])
-def test_sequences(transposed, flat):
+@pytest.mark.parametrize(("flat", "transposed"), [(False, True), (True, False)])
+def test_sequences(flat, transposed):
     sequences = GENERATOR.standard_normal((5, 4, 6))
     w, b = variable(*((3, 6) if transposed else (6, 3))), variable(3)
 

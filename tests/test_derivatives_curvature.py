@@ -50,7 +50,7 @@ def built(loss, y, x=X, f=model):
 
 
 @pytest.mark.thorough(keep=2, dear=1)
-@pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
+@pytest.mark.parametrize("compile", ["xla", "graph", "eager"])
 def test_ggn_is_the_product_of_three_matrices(compile):
     product = ggnvp(model, cross_entropy, wrt=W, packed=True, compile=compile)
     np.testing.assert_allclose(product(X, LABELS, vector=V), built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)

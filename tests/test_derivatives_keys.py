@@ -4,14 +4,12 @@ import dataclasses
 import decimal
 import enum
 import itertools
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 from tapelab.derivatives import (
     hessian,
     hvp,
-    jacobian,
     jvp,
-    laplacian,
     value_and_gradient,
     vjp,
 )
@@ -19,7 +17,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from transformations import EVERY, TRANSFORMATIONS, X
+from transformations import EVERY, TRANSFORMATIONS
 
 KERAS = tf.keras
 LAYERS = KERAS.layers
@@ -64,11 +62,9 @@ def weighted(values):
 
 ARGUMENTS = {
     "a dictionary": ({"z": ONE, "b": 2 * ONE, "a": 3 * ONE}, lambda d: weighted(d.values())),
-    "numbers as keys": ({10: ONE, 9: 2 * ONE}, lambda d: weighted(d.values())),
     "keys without an order": ({"b": ONE, 2: 2 * ONE}, lambda d: weighted(d.values())),
     "an ordered one": (moved(), lambda d: weighted(d.values()) + (2.0 if isinstance(d, OrderedDict) else 0.0)),
     "one with a default": (with_default(), lambda d: weighted(d.values()) * d.default_factory()),
-    "a counter": (Counter(b=2, a=1), lambda d: weighted(d.values()) + (5.0 if isinstance(d, Counter) else 0.0)),
     "a list of a class": (labelled(), lambda d: weighted(d) * d.scale + len(vars(d))),
     "a named tuple": (Pair(ONE, 2 * ONE), lambda d: weighted(d.swapped())),
     "within others": (
@@ -78,20 +74,17 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.thorough(keep=11, dear=4)
-@pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
+@pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments_reach_the_function_as_they_were_given(name, options):
+def test_arguments_reach_the_function_as_they_were_given(name):
     argument, f = ARGUMENTS[name]
-    value, gradient = value_and_gradient(lambda x, data: x * f(data), **options)(ONE, argument)
+    value, gradient = value_and_gradient(lambda x, data: x * f(data), compile="graph")(ONE, argument)
     np.testing.assert_allclose(value, f(argument), rtol=1e-6)
     np.testing.assert_allclose(gradient, f(argument), rtol=1e-6)
 
 
 @pytest.mark.dear(keep=3)
-@pytest.mark.parametrize(
-    "name", ["a dictionary", "numbers as keys", "keys without an order", "an ordered one", "one with a default"]
-)
+@pytest.mark.parametrize("name", ["a dictionary", "keys without an order", "an ordered one", "one with a default"])
 def test_a_gradient_is_a_dictionary_of_the_same_class_and_order(name):
     source, f = ARGUMENTS[name]
     _, gradient = value_and_gradient(f, compile="graph")(source)
@@ -120,16 +113,6 @@ class Colour(enum.Enum):
     RED = 1
 
 
-class Word(str):
-    """A string with an attribute."""
-
-
-def word(text, weight):
-    found = Word(text)
-    found.weight = weight
-    return found
-
-
 Named = dataclasses.make_dataclass(
     "Named", [("name", str), ("k", object, dataclasses.field(compare=False))], frozen=True
 )
@@ -138,10 +121,8 @@ Slotted = dataclasses.make_dataclass("Slotted", [("k", object)], frozen=True, sl
 
 UNLIKE = {
     "1 and True": (1, True),
-    "1 and True in a tuple": ((1, 2), (True, 2)),
     "zeros": (0.0, -0.0),
     "numbers of two classes": (decimal.Decimal("1.0"), 1.0),
-    "a string of a class": ("a", word("a", 1)),
     "a field": (Holder(1), Holder(2)),
     "enumerated": (Colour.RED, 1),
     "a list and a tuple": ([ONE], (ONE,)),
@@ -171,7 +152,6 @@ def test_values_of_two_types_or_that_are_not_equal_are_told_apart(name):
         lambda: Named("a", float("nan")),
         lambda: Holder((1, "b", None, 2.5)),
         lambda: Colour.RED,
-        lambda: word("a", 1),
         lambda: tf.TensorShape([1, None]),
         lambda: {"b": Holder(1), 2: [Slotted(2)]},
         labelled,
@@ -220,25 +200,22 @@ def untraceable_product(a, b):
 
 POINT = tf.constant(3.0, tf.float64)
 TWICE = {
-    "two sources": (lambda f, o: value_and_gradient(f, argnums=(0, 1), **o)(POINT, POINT)[1], [9.0, 18.0]),
     "source and data": (lambda f, o: value_and_gradient(f, **o)(POINT, POINT)[1], [9.0]),
     "closed over": (lambda f, o: value_and_gradient(lambda a: f(a, POINT), **o)(POINT)[1], [9.0]),
     "jvp": (lambda f, o: jvp(f, **o)(POINT, POINT, tangents=POINT)[1], [27.0]),
     "vjp": (lambda f, o: vjp(f, argnums=(0, 1), **o)(POINT, POINT, cotangents=POINT)[1], [27.0, 54.0]),
-    "jacobian": (lambda f, o: jacobian(f, argnums=(0, 1), **o)(POINT, POINT), [9.0, 18.0]),
     "hvp": (lambda f, o: hvp(f, argnums=1, **o)(POINT, POINT, vector=POINT), [18.0]),
     "hessian": (lambda f, o: hessian(f, argnums=(0, 1), **o)(POINT, POINT), [0.0, 6.0, 6.0, 6.0]),
-    "laplacian": (lambda f, o: laplacian(f, argnums=1, batched=False, **o)(POINT, POINT), [6.0]),
 }
 
 
-@pytest.mark.thorough(keep=12, dear=4)
+@pytest.mark.dear(keep=4)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", TWICE)
 @pytest.mark.parametrize(
     ("f", "options"),
-    [(product, {"compile": "graph"}), (product, {"compile": "eager"}), (untraceable_product, {"compile": "eager"})],
-    ids=["graph", "eager", "untraceable"],
+    [(product, {"compile": "graph"}), (untraceable_product, {"compile": "eager"})],
+    ids=["graph", "untraceable"],
 )
 def test_one_tensor_in_two_places(name, f, options):
     compute, wanted = TWICE[name]
@@ -253,39 +230,13 @@ def test_a_source_that_is_the_data_too_is_not_connected_for_it(f):
         value_and_gradient(lambda a, b: f(a, POINT), argnums=1, **options)(POINT, POINT)
 
 
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
-@pytest.mark.parametrize("f", [product, untraceable_product])
-def test_a_variable_that_is_an_argument_too(f, options):
-    options = {"compile": "eager"} if f is untraceable_product else options
+def test_a_variable_that_is_an_argument_too():
     variable = tf.Variable(POINT)
-    assert float(value_and_gradient(lambda a: f(a, variable), **options)(variable)[1]) == 9.0
-    assert float(value_and_gradient(lambda a: f(a, variable), wrt=variable, **options)(variable)[1]) == 18.0
+    assert float(value_and_gradient(lambda a: product(a, variable))(variable)[1]) == 9.0
+    assert float(value_and_gradient(lambda a: product(a, variable), wrt=variable)(variable)[1]) == 18.0
 
 
 # The context.
-
-
-class Within(LAYERS.Layer):
-    """A layer whose result is that of a function of its own, or of a derivative that it holds."""
-
-    def __init__(self, f, held, **options):
-        super().__init__(**options)
-        self.f, self.held = f, held
-
-    def call(self, x, training=None):
-        return self.held(x) if self.held else self.f(x)
-
-
-@pytest.mark.thorough
-def test_a_layer_with_a_derivative_stands_in_a_functional_model():
-    norm = LAYERS.BatchNormalization()
-    norm.build((4, 2))
-    held = value_and_gradient(lambda x: tf.reduce_sum(norm(x, training=True) * x))
-    inputs = KERAS.Input(batch_shape=(4, 2))
-    model = KERAS.Model(inputs, Within(None, lambda x: held(x)[1])(inputs))
-    x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    np.testing.assert_allclose(model(x), held(x)[1], rtol=1e-5)
 
 
 def test_in_a_stateless_scope_the_scopes_values_count_or_it_is_refused():
@@ -375,11 +326,11 @@ def updates(name, update, *, untraceable=False, **options):
     return found
 
 
-# Every kind of update in a graph, and one that the result depends on in every way to compile. (A batch Jacobian
+# Every kind of update in a graph, and one that the result depends on in every transformation. (A batch Jacobian
 # evaluates the function for each example.)
 WHOLE = [name for name in TRANSFORMATIONS if name != "batch_jacobian"]
 IN_A_CALL = [
-    *itertools.product(WHOLE, UPDATES, ["graph"]),
+    *itertools.product(["value_and_gradient", "jacobian", "hessian"], UPDATES, ["graph"]),
     *itertools.product(WHOLE, [on_the_way], ["auto", "eager"]),
 ]
 
@@ -395,22 +346,3 @@ def test_an_update_happens_once_in_a_call(name, update, compile):
 def test_what_is_given_up_changes_nothing(name):
     """Each of three examples is evaluated, and one of them before; not once more for rows that were not to be had."""
     assert updates(name, on_the_way, compile="graph") == [4.0, 4.0]
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-def test_layers_in_training_move_their_statistics_once():
-    norm, plain = (LAYERS.BatchNormalization(momentum=0.5) for _ in range(2))
-    for layer in (norm, plain):
-        layer.build(X.shape)
-
-    def f(x):
-        factor = 1.0 if x.numpy().sum() > 0 else 2.0
-        return factor * tf.reduce_sum(norm(x, training=True) ** 3)
-
-    held = value_and_gradient(f, compile="eager")
-    for _ in range(2):
-        held(X)
-        plain(X, training=True)
-        np.testing.assert_allclose(norm.moving_mean, plain.moving_mean, rtol=1e-6)
-        np.testing.assert_allclose(norm.moving_variance, plain.moving_variance, rtol=1e-6)

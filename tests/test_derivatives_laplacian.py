@@ -40,7 +40,8 @@ def traces(f, x):
     return np.reshape(found, np.shape(f(tf.constant(x))))
 
 
-@pytest.mark.parametrize("compile", ["graph", "xla", "eager", "auto"])
+@pytest.mark.dear(keep=2)
+@pytest.mark.parametrize("compile", ["graph", "xla", "eager"])
 def test_closed_forms(compile):
     squares = np.sum(X**2, axis=1)
     gauss = laplacian(lambda x: tf.exp(-tf.reduce_sum(x**2, 1) / 2), compile=compile)
@@ -65,6 +66,7 @@ COMPOSED = {
 }
 
 
+@pytest.mark.dear(keep=3)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize("name", COMPOSED)
 def test_composed_functions_agree_with_tapes(name):

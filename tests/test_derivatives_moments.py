@@ -13,7 +13,6 @@ from tapelab.derivatives import (
     vjp,
 )
 from tapelab.gradcheck import numerical_jacobian
-from tapelab.optimize import newton, newton_cg
 from tapelab.runtime import tf
 
 import by_tape
@@ -83,16 +82,13 @@ def of_a_gradient(transform):
 
 COMPOSED = {
     "hvp": lambda f: hvp(f, compile="graph")(X, vector=V),
-    "hvp, eagerly": lambda f: hvp(f, compile="eager")(X, vector=V),
     "jvp": lambda f: of_a_gradient(jvp)(f)(X, tangents=V)[1],
     "vjp": lambda f: of_a_gradient(vjp)(f)(X, cotangents=V)[1],  # the Hessian is symmetric
-    "jacobian, forward": lambda f: np.tensordot(jacobian(gradient(f), mode="forward", compile="graph")(X), V, 2),
-    "jacobian, reverse": lambda f: np.tensordot(jacobian(gradient(f), mode="reverse", compile="graph")(X), V, 2),
+    "jacobian": lambda f: np.tensordot(jacobian(gradient(f), mode="reverse", compile="graph")(X), V, 2),
     "jacobian of ours": lambda f: np.tensordot(
         jacobian(lambda x: value_and_gradient(f, compile="graph")(x)[1], compile="graph")(X), V, 2
     ),
     "a plain tape around ours": lambda f: outer_tape(value_and_gradient(f)),
-    "a plain tape around ours, eagerly": lambda f: outer_tape(value_and_gradient(f, compile="eager")),
 }
 
 
@@ -122,18 +118,6 @@ def test_a_gradient_penalty_by_example():
     rows = lambda x, w: gradient(lambda x: tf.reduce_sum(layer_norm(x) ** 2 * w))(x)  # noqa: E731
     blocks = batch_jacobian(rows, compile="graph")(X, WEIGHTS)
     assert relative(blocks[1], differences(FUNCTIONS["LayerNormalization"])[1, :, 1]) < 1e-6
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("method", [newton, newton_cg])
-def test_newton_takes_one_step_to_the_minimum_of_a_variance(method):
-    """Quadratic, with the Hessian 2/n (I - 1/n) + 2 I. With the mean's gradient stopped, the step falls short."""
-    x = tf.Variable(X[0])
-    report = method(
-        lambda: tf.nn.moments(x, [0])[1] + tf.reduce_sum((x - V[0]) ** 2),
-        wrt=x, damping=0.0, tolerance=1e-10, iterations=1 if method is newton else 30,
-    )  # fmt: skip
-    assert report.converged
 
 
 def test_the_learners_own_stop_stays():

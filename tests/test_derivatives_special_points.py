@@ -173,6 +173,7 @@ def is_off(found, wanted):
     return not np.allclose(np.nan_to_num(found, nan=1e9), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
+@pytest.mark.dear(keep=8)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 @pytest.mark.parametrize(("name", "table"), [(name, table) for table in (REFUSED, WARNED) for name in table])
 def test_tensorflows_gradient_is_wrong_there(name, table):

@@ -89,7 +89,6 @@ def test_every_cause_is_documented():
         assert cause.code.isidentifier()
         assert cause.title, cause.code
         assert cause.meaning.endswith((".", ".)")), cause.code
-        assert cause.recognised.endswith("."), cause.code
         assert cause.sentence or cause.code in REMARKS, cause.code
         assert cause.example, cause.code
         cause.fix.format(source="x", target="y", op="Round", watchable="x", of="x")

@@ -14,7 +14,6 @@ from tapelab.collection import forkserver
 import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
-from process_texts import read_text
 
 LIGHT = ("numpy", "wave", "ipykernel.kernelapp")  # nothing else imports `wave`: it shows what was forked
 
@@ -134,54 +133,6 @@ def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, w
         guard.children()[0].kill()
         wait_for(lambda: not manager.is_alive())
         assert manager.provisioner.process is None or manager.provisioner.process.poll() == -signal.SIGKILL
-
-
-# A process that leaves its parent's session, and whose parent ends, is nobody's child.
-STRAY = read_text("forkserver", "STRAY")
-OWNER = f"""
-import os, pathlib, runpy, sys, time
-from tapelab.collection import forkserver
-
-def work(folder):
-    forkserver.settle(folder, os.environ, litter=folder)
-    sys.argv = ["", folder]
-    exec({STRAY!r})
-    pathlib.Path(folder, f"{{os.getpid()}}.child").touch()
-    time.sleep(600)
-
-if __name__ == "__main__":
-    forkserver.KERNELS = ()
-    forkserver.start(work, sys.argv[1], fork=sys.argv[2] == "forked")
-    sys.stdin.readline()
-    os._exit(0)
-"""
-
-
-@pytest.mark.thorough(keep=3, dear=2)
-@pytest.mark.parametrize("way", ["forked", "anew"])
-@pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
-def test_no_process_survives(tmp_path, way, ending, wait_for, gone):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (tmp_path / "owner.py").write_text(OWNER)
-    owner = subprocess.Popen([sys.executable, tmp_path / "owner.py", folder, way], stdin=subprocess.PIPE)
-    wait_for(lambda: len(list(folder.iterdir())) == 2)
-    family = [psutil.Process(int(path.stem)) for path in folder.iterdir()]
-    guard = family[0].parent()
-    assert guard == family[1].parent()  # it has adopted the stray
-    if ending == "the owner ends":
-        owner.communicate(b"\n")
-    elif ending == "the owner is killed":
-        owner.kill()
-    elif ending == "the guard is asked":
-        guard.terminate()
-    else:
-        (child,) = [psutil.Process(int(path.stem)) for path in folder.glob("*.child")]
-        child.kill()
-    wait_for(lambda: all(gone(one.pid) for one in (*family, guard)))
-    assert folder.exists() == (not ending.startswith("the owner"))  # who would have removed it
-    owner.kill()
-    owner.communicate()
 
 
 TELLS_OF_A_GPU = """

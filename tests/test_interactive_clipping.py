@@ -35,27 +35,6 @@ def test_the_worked_example_of_the_notebook():
     np.testing.assert_allclose(clipping.turn(TRUE, each), np.degrees(np.arccos(103 / (13 * np.hypot(5, 6.5)))))
 
 
-def test_a_tighter_limit_turns_further_unless_the_norm_is_global():
-    true = drawn_with("value", 1e6, 12.0)
-    turns = {
-        way: [clipping.turn(true, drawn_with(way, limit, 12.0)) for limit in np.arange(15.0, 0.0, -0.5)]
-        for way in clipping.WAYS
-    }
-    np.testing.assert_allclose(turns["global norm"], 0.0, atol=1e-5)
-    for way in ("each norm", "value"):
-        assert np.all(np.diff(turns[way]) > -1e-5), way
-        assert turns[way][0] < 1e-5
-        assert turns[way][-1] > 20.0, way
-
-
-def test_only_the_global_limit_bounds_the_whole_length():
-    for limit in (0.5, 2.0, 4.0):
-        lengths = {way: clipping.norm(drawn_with(way, limit, 30.0)) for way in clipping.WAYS}
-        np.testing.assert_allclose(lengths["global norm"], limit)
-        np.testing.assert_allclose(lengths["each norm"], np.sqrt(2) * limit)
-        assert limit < lengths["value"] <= 2 * limit
-
-
 @pytest.mark.dear(keep=4)
 @pytest.mark.parametrize("values", clipping.figure().ends(), ids=str)
 def test_it_is_drawn_at_both_ends_of_every_control(values):

@@ -33,13 +33,6 @@ def test_every_fit_is_scipys():
             np.testing.assert_allclose(fit, found.x, rtol=2e-4)
 
 
-def test_fits_come_with_the_slower_decay_first_and_are_finite():
-    fits = ellipse.refits(0.04)
-    assert fits.shape == (1000, 4)
-    assert np.isfinite(fits).all()
-    assert (fits[:, 1] <= fits[:, 3]).all()
-
-
 @pytest.mark.dear
 def test_a_small_cloud_fills_the_ellipsoid_and_a_large_one_bends_out_while_its_widths_stay():
     for seed in range(3):

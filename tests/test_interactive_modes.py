@@ -1,7 +1,5 @@
 """The figure of forward against reverse mode: its cost model, its drawing at the sliders' ends, its callbacks."""
 
-from itertools import pairwise
-
 from tapelab.interactive import modes
 
 import pytest
@@ -27,20 +25,6 @@ def test_at_break_even_both_hold_the_same_and_on_either_side_one_wins(layers):
         return modes.winner(*(modes.held_bytes(mode, inputs, outputs, layers) for mode in ("forward", "reverse")))
 
     assert [wins(outputs - 1), wins(outputs), wins(outputs + 1)] == ["reverse", "neither", "forward"]
-
-
-def test_only_reverse_mode_holds_more_with_each_layer():
-    held = {mode: [modes.held_bytes(mode, 8, 8, layers) for layers in (1, 2, 8, 64)] for mode in ("forward", "reverse")}
-    assert len(set(held["forward"])) == 1
-    assert all(fewer < more for fewer, more in pairwise(held["reverse"]))
-
-
-def test_it_starts_where_passes_and_memory_disagree():
-    start = FIGURE.start()
-    inputs, outputs = 2 ** start["log_inputs"], 2 ** start["log_outputs"]
-    both = ("forward", "reverse")
-    assert modes.winner(*(modes.passes(mode, inputs, outputs) for mode in both)) == "reverse"
-    assert modes.winner(*(modes.held_bytes(mode, inputs, outputs, start["layers"]) for mode in both)) == "forward"
 
 
 @pytest.mark.dear(keep=4)

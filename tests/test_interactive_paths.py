@@ -7,41 +7,14 @@ import numpy as np
 import pytest
 from matplotlib import colors
 
-POINTS = [-3.0, -1.3, 0.0, 0.7, 1.4, 3.0]
+POINTS = [-3.0, 0.0, 1.4]
 
 
-def terms(x):
-    """What each open path contributes to dz/dx, with f = x², g = cos x and h = x."""
-    return {"f": 2 * x * np.cos(x), "g": -(x**2) * np.sin(x), "h": 1.0}
-
-
-@pytest.mark.dear(keep=12)
-@pytest.mark.parametrize("cut", paths.CUTS.values())
-@pytest.mark.parametrize("x", POINTS)
-def test_the_gradient_is_the_sum_over_the_open_paths(x, cut):
-    found = paths.gradient(x, cut)
-    if cut == paths.PATHS:
-        assert found is None
-    else:
-        expected = sum(term for name, term in terms(x).items() if name not in cut)
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.dear(keep=12)
 @pytest.mark.parametrize("cut", paths.CUTS.values())
 @pytest.mark.parametrize("x", POINTS)
 def test_the_gradient_is_the_derivative_of_what_is_left_when_the_cut_is_held(x, cut):
     slope = gradcheck.numerical_jacobian(lambda point: paths.held(point, x, cut), x)
     np.testing.assert_allclose(slope, paths.gradient(x, cut) or 0.0, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("cut", paths.CUTS.values())
-def test_held_or_not_the_curves_meet_at_x(cut):
-    points = np.array([[-1.0, 0.5], [2.0, 3.0]])
-    np.testing.assert_allclose(paths.held(points, 0.0, ()), points**2 * np.cos(points) + points, rtol=1e-12)
-    assert paths.held(points, 0.0, cut).shape == (2, 2)
-    for x in POINTS:
-        np.testing.assert_allclose(paths.held(x, x, cut), paths.held(x, x, ()), rtol=1e-12)
 
 
 def test_at_the_start_the_cut_turns_the_sign():

@@ -44,8 +44,10 @@ def verdicts(records, tmp_path):
 
 
 @pytest.mark.dear(keep=1)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["tapelab.collection.cli", "tapelab.collection.running.batch"])
+@pytest.mark.parametrize(
+    ("number", "module"),
+    [(signal.SIGINT, "tapelab.collection.cli"), (signal.SIGTERM, "tapelab.collection.running.batch")],
+)
 def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path, number, module):
     process = begin("--no-fork", first=WHILE_IMPORTING.format(module=module, number=int(number)))
     shown, told = process.communicate(timeout=120)

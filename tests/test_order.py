@@ -4,6 +4,7 @@ An earlier page may name it in a sentence that links to the notebook that explai
 Its code may use it where such a sentence asks to take it on trust.
 """
 
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -19,6 +20,11 @@ PAGES = [entry.name.partition("_")[2] for entry in CATALOGUE.notebooks]
 
 # A name as it is found in code or prose, and the notebook that explains it.
 NAMES = tomllib.loads(Path(__file__).with_name("order.toml").read_text("utf-8"))["NAMES"]
+
+
+@functools.cache
+def read(entry):
+    return nbformat.read(CATALOGUE.ipynb(entry), as_version=4)
 
 
 def sentences(markdown):
@@ -51,7 +57,7 @@ def uses(nb, name, page):
 
 @pytest.mark.parametrize("entry", CATALOGUE.notebooks, ids=lambda entry: entry.name)
 def test_a_page_uses_what_has_been_explained(entry):
-    nb = nbformat.read(CATALOGUE.ipynb(entry), as_version=4)
+    nb = read(entry)
     here = PAGES.index(entry.name.partition("_")[2])
     later = {name: page for name, page in NAMES.items() if PAGES.index(page) > here}
     assert {name: found for name, page in later.items() if (found := uses(nb, name, page))} == {}
@@ -59,34 +65,5 @@ def test_a_page_uses_what_has_been_explained(entry):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_notebook_that_explains_a_name_has_it_in_its_prose(name):
-    entry = CATALOGUE.notebooks[PAGES.index(NAMES[name])]
-    cells = nbformat.read(CATALOGUE.ipynb(entry), as_version=4).cells
+    cells = read(CATALOGUE.notebooks[PAGES.index(NAMES[name])]).cells
     assert any(re.search(name, cell.source) for cell in cells if cell.cell_type == "markdown")
-
-
-LATER = "ForwardAccumulator"
-POINTER = "[12 Forward mode](12_forward_mode.ipynb)"
-
-
-@pytest.mark.parametrize(
-    ("cells", "found"),
-    [
-        (["A `ForwardAccumulator` does it."], 1),
-        (["Something else.", f"code: {LATER}(x, v)"], 1),
-        ([f"A `ForwardAccumulator` does it: see {POINTER}. The `ForwardAccumulator` is a context."], 0),
-        ([f"See {POINTER}. A `ForwardAccumulator` does it."], 1),
-        ([f"A `ForwardAccumulator` does it: see {POINTER}.", f"code: {LATER}(x, v)"], 1),
-        ([f"Take the `ForwardAccumulator` on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 0),
-        ([f"code: {LATER}(x, v)", f"Take the `ForwardAccumulator` on trust, until {POINTER}."], 1),
-        ([f"Take this on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 1),
-        (["**Further reading**\n\nOn the `ForwardAccumulator`."], 0),
-    ],
-)
-def test_only_what_points_ahead_may_be_used(cells, found):
-    made = [
-        nbformat.v4.new_code_cell(text.removeprefix("code: "))
-        if text.startswith("code: ")
-        else nbformat.v4.new_markdown_cell(text)
-        for text in cells
-    ]
-    assert len(uses(nbformat.v4.new_notebook(cells=made), LATER, "forward_mode")) == found

@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -115,16 +116,6 @@ def test_each_decides_on_what_was_written_while_it_was_inside(workers, capfd):
     assert shown(capfd) == ["both", "second-alone"]
 
 
-def test_a_line_is_shown_once_when_two_blocks_fail(workers, capfd):
-    first, second, _ = workers
-    one, two = first.enter(process.quiet_stderr()), second.enter(process.quiet_stderr())
-    say("reason")
-    first.leave(one, ValueError())
-    assert shown(capfd) == ["reason"], "at once, though the other is still inside"
-    second.leave(two, ValueError())
-    assert shown(capfd) == []
-
-
 def test_a_quiet_log_keeps_the_lines_that_another_thread_would_drop(workers, capfd):
     first, second, _ = workers
     one, two = first.enter(process.quiet_stderr()), second.enter(process.quiet_log())
@@ -143,6 +134,14 @@ def test_of_nested_blocks_the_inner_one_decides_first(error, expected, capfd):
         if error:
             raise error
     assert shown(capfd) == expected
+
+
+def test_a_second_inner_block_leaves_its_lines_to_the_outer_one_too(capfd):
+    with process.quiet_stderr():
+        for text in ("first", "second"):
+            with process.quiet_log():
+                say(text)
+    assert shown(capfd) == []
 
 
 def test_only_the_named_errors_show_what_was_held_back(capfd):
@@ -180,160 +179,110 @@ def test_the_logger_is_quiet_in_one_thread_only_and_keeps_its_level(workers):
     assert seen == ["another's", "later"]
 
 
-# Symbols and entries.
+# Symbols.
 
 
-@pytest.fixture(params=[lambda **items: types.SimpleNamespace(**items), lambda **items: items], ids=["module", "dict"])
-def place(request):
-    """Something with the entry "f", which returns its argument; how to read it, and how to write it."""
-
-    def own(value):
-        return value
-
-    made = request.param(f=own)
-    read = (lambda: made["f"]) if isinstance(made, dict) else (lambda: made.f)
-    write = (lambda f: made.update(f=f)) if isinstance(made, dict) else (lambda f: setattr(made, "f", f))
-    return made, own, read, write
+@pytest.fixture
+def module():
+    """Something with the attribute "f", which returns its argument."""
+    return types.SimpleNamespace(f=lambda value: value)
 
 
-def test_a_replacement_is_for_those_who_asked(place, workers):
-    owner, own, read, _ = place
-
-    def doubled(value):
-        return 2 * process.original(owner, "f")(value)
-
-    with process.replaced(owner, "f", doubled):
-        assert read()(1) == 2
-        assert workers[0](lambda: read()(1)) == 1
-        other = workers[0].enter(process.replaced(owner, "f", lambda value: -value))
-        with process.replaced(owner, "f", lambda value: 5):
-            assert (read()(1), workers[0](lambda: read()(1))) == (5, -1)
-        assert read()(1) == 2
-    assert (read()(1), workers[0](lambda: read()(1))) == (1, -1)
+def test_a_replacement_is_for_those_who_asked(module, workers):
+    own = module.f
+    with process.replaced(module, "f", lambda original, value: 2 * original(value)):
+        assert module.f(1) == 2
+        assert workers[0](lambda: module.f(1)) == 1
+        other = workers[0].enter(process.replaced(module, "f", lambda original, value: -value))
+        with process.replaced(module, "f", lambda original, value: 5):
+            assert (module.f(1), workers[0](lambda: module.f(1))) == (5, -1)
+        assert module.f(1) == 2
+    assert (module.f(1), workers[0](lambda: module.f(1))) == (1, -1)
     workers[0].leave(other)
-    assert read() is own
-    assert process.original(owner, "f") is own
+    assert module.f is own
 
 
-def test_a_replacement_everywhere_is_put_in_place_as_it_is(place, workers):
-    owner, own, read, _ = place
-    with process.replaced(owner, "f", 7, everywhere=True):
-        other = workers[0].enter(process.replaced(owner, "f", 7, everywhere=True))
-        assert read() == 7
-    assert read() == 7, "the other thread still wants it"
+def test_a_replacement_everywhere_is_put_in_place_as_it_is(module, workers):
+    own = module.f
+    with process.replaced_everywhere(module, "f", 7):
+        other = workers[0].enter(process.replaced_everywhere(module, "f", 7))
+        assert module.f == 7
+    assert module.f == 7, "the other thread still wants it"
     workers[0].leave(other)
-    assert read() is own
+    assert module.f is own
 
 
-def test_what_somebody_else_put_there_stays(place):
-    owner, _, read, write = place
-    with process.replaced(owner, "f", lambda value: 0):
-        beneath = read()
-        write(lambda value: 10 + beneath(value))
-        assert read()(1) == 10
-    assert read()(1) == 11
-    with process.replaced(owner, "f", lambda value: 0):
-        assert read()(1) == 0
-    assert read()(1) == 11
+def test_what_somebody_else_put_there_stays(module):
+    with process.replaced(module, "f", lambda original, value: 0):
+        beneath = module.f
+        module.f = lambda value: 10 + beneath(value)
+        assert module.f(1) == 10
+    assert module.f(1) == 11
+    with process.replaced(module, "f", lambda original, value: 100 * original(value)):
+        assert module.f(1) == 1100
+    assert module.f(1) == 11
 
 
-def test_a_group_is_replaced_as_each_of_it_would_be(workers):
-    place, module = {"f": lambda: "f", "g": lambda: "g"}, types.SimpleNamespace(f=lambda: "m")
-    before = dict(place), dict(vars(module))
-
-    def called():
-        return place["f"](), place["g"](), module.f()
-
-    group = [(place, "f", lambda: "F"), (place, "g", lambda: "G"), (module, "f", lambda: "M")]
-    with process.all_replaced(group):
-        assert (called(), workers[0](called)) == (("F", "G", "M"), ("f", "g", "m"))
-        with process.replaced(place, "g", lambda: "inner"):
-            assert called() == ("F", "inner", "M")
-        other = workers[0].enter(process.all_replaced((owner, name, lambda: "other") for owner, name, _ in group[1:]))
-        assert (called(), workers[0](called)) == (("F", "G", "M"), ("f", "other", "other"))
-    assert (called(), workers[0](called)) == (("f", "g", "m"), ("f", "other", "other"))
-    workers[0].leave(other)
-    assert (place, vars(module)) == before
-
-
-def test_a_group_is_replaced_whole_or_not_at_all():
-    owner = {"f": print, "g": len}
-    block = process.all_replaced([(owner, "f", len), (owner, "missing", len), (owner, "g", print)])
-    with pytest.raises(KeyError, match="missing"):
-        block.__enter__()
-    assert owner == {"f": print, "g": len}
-
-
-def test_what_is_not_there_cannot_be_replaced():
-    with pytest.raises(KeyError):
-        process.replaced({}, "f", print)
-    with pytest.raises(AttributeError):
-        process.original(types, "f")
+@pytest.mark.parametrize("replace", [process.replaced, process.replaced_everywhere])
+def test_what_is_not_there_cannot_be_replaced(replace):
+    with pytest.raises(AttributeError), replace(types, "f", print):
+        pass
 
 
 # Blocks that are not left as they should be.
 
 
-def hold_everything(owner, stack):
-    stack.enter_context(process.quiet_log())
-    stack.enter_context(process.quiet_stderr())
-    stack.enter_context(process.replaced(owner, "f", lambda: "replaced"))
-    stack.enter_context(process.all_replaced((owner, name, lambda: "grouped") for name in "gh"))
-
-
-def test_a_thread_that_was_given_up_holds_nothing():
-    before, go_on, left = shared(), threading.Event(), threading.Event()
-    owner = {name: lambda: "own" for name in "fgh"}
-    own = dict(owner)
+def test_a_thread_that_was_given_up_changes_nothing_for_others_and_leaves_late(module, capfd):
+    before, go_on, left, own = shared(), threading.Event(), threading.Event(), module.f
 
     def answer():
         try:
-            with contextlib.ExitStack() as stack:
-                hold_everything(owner, stack)
-                try:
-                    go_on.wait(30)  # as native code: no exception reaches it
-                finally:
-                    hold_everything(owner, stack)  # asks for more on its way out
+            with process.quiet_log(), process.quiet_stderr(), process.replaced(module, "f", lambda *_: "replaced"):
+                go_on.wait(30)  # as native code: no exception reaches it
         finally:
             left.set()
 
-    with pytest.raises(deadline.TimeUp):
+    with pytest.raises(deadline.TimeUp), process.quiet_log():
         deadline.run(answer, 0.2)
-    assert shared() == before
-    assert owner == own
-    mine = process.all_replaced((owner, name, lambda: "mine") for name in "fg")
-    with process.quiet_stderr(), mine:
-        inside = shared()
+    with process.replaced(module, "f", lambda *_: "mine"):
         go_on.set()
         assert left.wait(30)
-        assert [owner[name]() for name in "fgh"] == ["mine", "mine", "own"]
-        assert shared() == inside, "leaving late changes nothing for others"
-    assert shared() == before
-    assert owner == own
+        assert module.f(1) == "mine"
+    wait_until(lambda: shared() == before)
+    assert module.f is own
+    say("afterwards")
+    assert shown(capfd) == ["afterwards"]
 
 
-def test_a_block_that_is_dropped_is_undone():
-    before = shared()
-    owner = {"f": print}
-    held = process.quiet_stderr(), process.quiet_logger("ERROR"), process.all_replaced([(owner, "f", len)])
+def wait_until(holds):
+    until = time.monotonic() + 30
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert holds()
+
+
+def test_a_block_that_is_dropped_is_undone(module):
+    before, own = shared(), module.f
+    held = process.quiet_stderr(), process.quiet_logger("ERROR"), process.replaced(module, "f", len)
     for block in held:
         block.__enter__()
     assert shared() != before
+    assert module.f is not own
     del held, block
     assert shared() == before
-    assert owner == {"f": print}
+    assert module.f is own
 
 
 def test_an_interrupt_while_a_block_ends_does_not_stop_it(monkeypatch):
     before = shared()
 
-    def interrupted(self):
+    def interrupted(self, hold):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
     block = process.quiet_stderr()
     block.__enter__()
-    monkeypatch.setattr(stderr._Stderr, "settle", interrupted)
+    monkeypatch.setattr(stderr._Stderr, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         block.__exit__(None, None, None)
     assert shared() == before
@@ -346,45 +295,6 @@ def test_an_interrupt_at_any_point_leaves_nothing():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100
-
-
-FORKED = """
-import os, threading
-from tapelab import process
-from tapelab.process import loggers
-
-registry = {"f": print}
-entered, go_on = threading.Event(), threading.Event()
-
-def other():
-    with process.quiet_stderr(), process.quiet_logger("ERROR"), process.replaced(registry, "f", len):
-        os.write(2, b"of the other thread\\n")
-        entered.set()
-        go_on.wait()
-
-thread = threading.Thread(target=other)
-file = os.fstat(2)
-thread.start()
-entered.wait()
-if os.fork() == 0:
-    assert os.path.samestat(os.fstat(2), file) and registry == {"f": print}
-    assert not loggers._logger._logger.filters
-    os.write(2, b"outside\\n")
-    with process.quiet_log():
-        os.write(2, b"inside\\n")
-    assert os.path.samestat(os.fstat(2), file)
-    os._exit(0)
-assert os.waitpid(-1, 0)[1] == 0
-go_on.set()
-thread.join()
-assert os.path.samestat(os.fstat(2), file)
-"""
-
-
-def test_a_forked_process_has_only_what_its_thread_asked_for():
-    command = [sys.executable, "-W", "ignore", "-c", FORKED]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "outside\ninside\n")
 
 
 # TensorFlow.

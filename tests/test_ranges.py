@@ -21,23 +21,14 @@ def load(path):
 ranges = load(ROOT / "ci" / "ranges.py")
 
 
-# What has no range yet. A name leaves this table with the comment that gives it one.
-WITHOUT = {
-    "23": "rounds",
-    "25": "steps",
-    "27": "steps",
-}
-
-
 @pytest.mark.parametrize("notebook", CATALOGUE.notebooks, ids=lambda notebook: notebook.name)
 def test_each_number_has_a_range_in_its_comment_around_its_default(notebook):
     found = ranges.parameters(CATALOGUE.ipynb(notebook))
     missing = {name for name, (_, ends) in found.items() if not ends}
-    assert missing <= {*WITHOUT.get(notebook.number, "").split()}, "a comment has to say: between A and B"
-    for name, (default, ends) in found.items():
-        if ends:
-            assert ends[0] <= default <= ends[1], name
-            assert ends[0] < ends[1], name
+    assert not missing, "a comment has to say: between A and B"
+    for name, (default, (low, high)) in found.items():
+        assert low <= default <= high, name
+        assert low < high, name
 
 
 def test_both_ends_are_tried_and_one_in_between():

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from tapelab.collection.reports import records
-from tapelab.collection.reports.records import Phases, Problem, Record, Report
+from tapelab.collection.reports.records import Problem, Record, Report
 from tapelab.collection.reports.storage import Folder
 
 import pytest
@@ -17,7 +17,6 @@ RAN = Record(
     problem=None,
     started="2026-01-01T00:00:00+00:00",
     seconds=10.5,
-    phases=Phases(1.0, 8.0),
     cells=3,
     where="here",
     digest="0",
@@ -87,7 +86,7 @@ DAMAGED = {
     "endless seconds": with_run(seconds=float("inf")),
     "more seconds": with_run().replace("10.5", "9" * 5000),
     "many cells": with_run(cells=10**4000),
-    "a phase in words": with_run(phases={"cells": "long"}),
+    "seconds in words": with_run(seconds="long"),
     "a value that is no text": with_run(parameters={"seed": 1}),
     "a name that leads elsewhere": with_run(name="../../x"),
     "a name that is too long": with_run(name="x" * 300),

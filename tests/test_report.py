@@ -1,4 +1,4 @@
-"""What is written about a batch: the page, JUnit XML, the floor, thumbnails, the table."""
+"""What is written about a batch: the page, JUnit XML, thumbnails, the table."""
 
 import base64
 import io
@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 from tapelab.collection.reports import records, report
 from tapelab.collection.reports.live import View
-from tapelab.collection.reports.records import Phases, Problem, Record, Report
+from tapelab.collection.reports.records import Problem, Record, Report
 from tapelab.collection.reports.storage import Folder
 
 import nbformat
@@ -27,7 +27,6 @@ def record(name="00_one", **changes):
         "problem": None,
         "started": "2026-01-01T00:00:00+00:00",
         "seconds": 10.0,
-        "phases": Phases(kernel=1.0, cells=8.0),
         "cells": 3,
         "where": "here",
         "digest": "0",
@@ -132,18 +131,6 @@ def test_junit_counts_failures_errors_and_what_was_not_run():
     tags = {case.get("name"): [child.tag for child in case] for case in suite}
     assert tags == {"00_one": [], "00_bad": ["failure"], "00_c": ["error"], "00_d": ["skipped"]}
     assert suite.find("testcase/failure").get("message") == f"cell 2: ValueError: {SCRIPT}"
-
-
-def test_the_overhead_over_kernels_and_cells_is_told_in_the_environment_alone(place):
-    assert report.floor(batch()) is None
-    assert report.floor(batch(record(), failed(phases=Phases()))) is None
-    two = batch(record(), record("00_two"), record("00_old", reused=True), workers=2, seconds=11.0)
-    assert report.floor(two) == pytest.approx((9.0, 11.0 / 9.0 - 1))
-    page = report.page(two, place)
-    environment = page.partition("<h2>Environment</h2>")[2]
-    assert page.count("Scheduling overhead: 22 %") == environment.count("Scheduling overhead: 22 %") == 1
-    assert "need at least 9.0 s." in environment
-    assert "%" not in shown(two, place)
 
 
 def test_the_page_is_written_anew_from_what_is_true_of_what_is_there(place):

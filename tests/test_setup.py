@@ -20,30 +20,10 @@ EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 LOCK = (ROOT / "requirements.txt").read_text()
 
 
-def locked_versions():
-    """Every pin in the lock: a dict from name to the list of its versions (more than one where markers differ)."""
-    found = {}
-    for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", LOCK, flags=re.MULTILINE):
-        found.setdefault(canonicalize_name(name), []).append(version)
-    return found
-
-
 @pytest.mark.dear
 def test_the_lock_is_what_pyproject_compiles_to():
     done = subprocess.run(["bash", "ci/lock.sh", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_every_direct_requirement_is_pinned_within_its_range():
-    locked = locked_versions()
-    project = PYPROJECT["project"]
-    extras = project["optional-dependencies"]
-    for text in [*project["dependencies"], *extras["lab"], *extras["test"]]:
-        requirement = Requirement(text)
-        if requirement.name == project["name"]:
-            continue
-        versions = locked[canonicalize_name(requirement.name)]
-        assert all(requirement.specifier.contains(version) for version in versions), text
 
 
 def test_every_pin_has_a_hash_and_no_address():
@@ -143,18 +123,13 @@ def test_a_missing_python_is_one_clear_line(tmp_path):
     assert "there is no 'no-such-python'" in done.stderr
 
 
-def test_a_changed_lock_is_set_up_again(tmp_path):
+def test_a_changed_lock_and_a_moved_checkout_are_set_up_again(tmp_path):
     copy = copy_of_build_files(tmp_path / "copy")
     (copy / ".venv").mkdir()
     (copy / ".venv" / "state").write_text(f"{copy.resolve()}|cpu")
     assert "setup.sh" not in make("--dry-run", "run", cwd=copy).stdout
     (copy / "requirements.txt").touch()
     assert "setup.sh" in make("--dry-run", "run", cwd=copy).stdout
-
-
-def test_a_moved_checkout_is_set_up_again(tmp_path):
-    copy = copy_of_build_files(tmp_path / "copy")
-    (copy / ".venv").mkdir()
     (copy / ".venv" / "state").write_text("/somewhere/else|cpu")
     assert "setup.sh" in make("--dry-run", "run", cwd=copy).stdout
 
@@ -175,17 +150,7 @@ def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
     workflows = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").iterdir()]
     steps = [step for workflow in workflows for job in workflow["jobs"].values() for step in job["steps"]]
     commands = {step["run"] for step in steps if "run" in step}
-    assert commands == {
-        "bash ci/audit.sh",
-        'bash ci/colab.sh "https://x-access-token:$TOKEN@github.com/$GITHUB_REPOSITORY"',
-        "bash ci/cpu.sh",
-        "bash ci/gpu.sh",
-        "bash ci/readme.sh",
-        'bash ci/release.sh "$GITHUB_REF_NAME"',
-        "make site",
-        "make test-browser",
-        "bash ci/versions.sh ${{ matrix.versions }}",
-    }
+    assert all(re.match(r"bash ci/\w+\.sh|make \w+", command) and "\n" not in command for command in commands)
     actions = [step["uses"] for step in steps if "uses" in step]
     assert actions
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in actions)

@@ -16,19 +16,15 @@ TWO = {
 }
 HOSTILE = [
     "__import__('os').system('touch owned')",
-    "a'; import os #",
     '"""\nimport os\n"""',
     "../../etc/passwd",
-    "/etc/passwd",
     "..",
-    '\\"; import os #',
     "{seed.__class__}",
     "tab\tnewline\nreturn\r",
     "ünï-cødé ∇ 🙂",
     "x" * 5000,
     "",
     "<script>alert(1)</script>",
-    "-rf",
     "a,b=c",
 ]
 
@@ -82,9 +78,7 @@ def test_ranges_include_both_ends_and_mix_with_values(collection):
     ("given", "sweeps", "message"),
     [
         ([("sed", "1")], [], "no chosen notebook has a parameter 'sed'; known: depth, fast, name, rate, seed, sizes"),
-        ([], [("sed", "1,2")], "no chosen notebook has a parameter 'sed'; known: depth"),
         ([("seed", "one")], [], "parameter seed is 'one'; expected a value of type int, like its default, 0"),
-        ([("seed", "1.5")], [], "expected a value of type int"),
         ([("seed", "9" * 5000)], [], "expected a value of type int"),
         ([("rate", "fast")], [], "expected a value of type float"),
         ([("fast", "maybe")], [], "expected a value of type bool"),
@@ -94,9 +88,7 @@ def test_ranges_include_both_ends_and_mix_with_values(collection):
             "parameter sizes has the default [1, 2]: a list cannot be given from outside, only bool, ",
         ),
         ([("rate", "nan")], [], "expected a value of type float, like its default, 0.1, and a finite one"),
-        ([("rate", "1e999")], [], "and a finite one"),
         ([("name", "\udcff")], [], "parameter name is"),
-        ([("seed=0; import os", "1")], [], "no chosen notebook has a parameter"),
         ([("seed", "1"), ("seed", "2")], [], "parameter seed is given twice"),
         ([("seed", "1")], [("seed", "2,3")], "parameter seed is given twice"),
         ([], [("seed", "1,2,1")], "has a value twice"),

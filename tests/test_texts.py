@@ -1,4 +1,4 @@
-"""What a notebook or a program says, before it is shown or kept: control characters, the home folder, megabytes."""
+"""What a notebook or a program says, before it is shown or kept: control characters, megabytes."""
 
 import base64
 
@@ -6,64 +6,6 @@ from tapelab.collection import texts
 from tapelab.collection.reports.records import Problem
 
 import pytest
-
-
-@pytest.fixture
-def home(monkeypatch):
-    """A function that sets the home folder."""
-    return lambda path: monkeypatch.setenv("HOME", path)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("/root", "~"),
-        ("in /root/data, '/root' and (/root)", "in ~/data, '~' and (~)"),
-        ("HOME=/root PATH=/bin:/root/bin", "HOME=~ PATH=/bin:~/bin"),
-        ("file:///root/x", "file://~/x"),
-        ("It is in /root.", "It is in ~."),
-        ("/data/root/x", "/data/root/x"),
-        ("/data//root/x", "/data//root/x"),
-        ("./root ../root a/root ~/root", "./root ../root a/root ~/root"),
-        ("/rooted /root-2 /root_2 /root.old", "/rooted /root-2 /root_2 /root.old"),
-        (
-            "<img src='data:image/png;base64,AA+//root/AA=='> /root/x",
-            "<img src='data:image/png;base64,AA+//root/AA=='> ~/x",
-        ),
-    ],
-)
-def test_the_home_folder_is_replaced_where_it_is_a_whole_path(home, text, expected):
-    home("/root")
-    assert texts.without_home(text) == expected
-
-
-def test_outputs_keep_their_binary_data(home):
-    home("/root")
-    # Where the folder stands in the base64 text, bounded as a path is.
-    png = "A+A=/root/=A"
-    output = {
-        "output_type": "display_data",
-        "data": {
-            "image/png": png,
-            "image/svg+xml": "<a href='/root'></root>",
-            "text/plain": "/root/x",
-            "application/json": ["/root"],
-        },
-        "metadata": {"where": "/root", "state": {"encoding": "base64", "data": png}},
-    }
-    kept = texts.output_without_home(output)
-    assert kept["data"] == {
-        "image/png": png,
-        "image/svg+xml": "<a href='~'></root>",
-        "text/plain": "~/x",
-        "application/json": ["~"],
-    }
-    assert kept["metadata"] == {"where": "~", "state": {"encoding": "base64", "data": png}}
-    assert texts.output_without_home({"output_type": "stream", "text": "/root"}) == {
-        "output_type": "stream",
-        "text": "~",
-    }
-
 
 CLIPBOARD = base64.b64encode(b"rm -rf /").decode()
 
@@ -89,10 +31,9 @@ def test_nothing_that_a_terminal_would_obey_is_left(text, expected):
     assert texts.clean(text) == expected
 
 
-def test_a_problems_message_is_one_clean_line_of_bounded_length(home):
-    home("/root")
+def test_a_problems_message_is_one_clean_line_of_bounded_length():
     problem = Problem("cell", f"\n\x1b]0;title\x07ValueError: in /root/x {'y' * 5_000_000}\nsecond", 2)
-    assert problem.message.startswith("ValueError: in ~/x yyy")
+    assert problem.message.startswith("ValueError: in /root/x yyy")
     assert len(problem.message) < texts.LONGEST_LINE + 20
     assert problem.message.endswith("y … (cut)")
     assert Problem("cell", "", 2).message == ""

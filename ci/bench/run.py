@@ -166,12 +166,10 @@ def markdown(report):
     lines = [
         f"Measured on {report['machine']}. Float32 where a row does not say otherwise; times are medians of rounds.",
         "",
-        "<details><summary>The figures of the picture, as a table</summary>",
-        "",
         "The time of others, as a multiple of tapelab's: above 1, tapelab is faster. An empty cell stands for what has "
         "no such recipe, or takes minutes.",
         *table(("work", "tapelab, ms", *COLUMNS.values()), general),
-        *("", "</details>", "", "## Beside specialists' tools", ""),
+        *("", "## Beside specialists' tools", ""),
         "Tools for one purpose, and the gradient of the same loss: their times as multiples of tapelab's.",
         *table(("work", "tapelab, ms", "others"), special),
         *table(("a first call, with tracing and compiling", "seconds"), first),

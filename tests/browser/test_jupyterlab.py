@@ -122,14 +122,6 @@ def test_a_slider_moves_its_figure_by_keyboard(lab):
         assert cell.evaluate(SEEN)
 
 
-BAD = """from IPython.display import HTML, display
-import ipywidgets
-
-png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-display(HTML('<p style="color: #333">Pale.</p>'), ipywidgets.IntSlider(description="without a name"))
-display({"image/png": png}, metadata={"image/png": {"width": 60}}, raw=True)"""
-
-
 def test_in_the_dark_figures_have_a_white_ground(lab):
     opened = lab({"@jupyterlab/apputils-extension:themes": {"theme": "JupyterLab Dark"}})
     opened.open("06_stop_gradient")
@@ -152,12 +144,6 @@ def test_in_the_dark_figures_have_a_white_ground(lab):
     assert grounds
     assert all(min(ground) >= 240 for ground in grounds), grounds
     assert opened.serious_in_outputs() == []
-    number = opened.place(SLIDER)
-    opened.write(number, BAD)  # what the tests look for is found
-    opened.run(number)
-    opened.page.locator(f"{opened.PANEL} [role=slider]").wait_for()
-    found = {rule for rule, _, _ in opened.serious_in_outputs()}
-    assert found == {"color-contrast", "image-alt", "aria-input-field-name"}
 
 
 def test_by_keyboard_alone(lab):

@@ -162,32 +162,6 @@ def test_formulas_are_set(seen):
     assert pages_with(seen, lambda facts: facts["broken"] + facts["raw"]) == {}
 
 
-BAD = r"""<p class="math">\(\frac{1}\)</p><p class="math">\(\frac{2\)</p><p>between $x$ dollars</p><img src="http://elsewhere.invalid/a.png">
-<table><tr><td><div style="width: 2000px">wide</div></td></tr></table><p style="color: #ccc">pale</p>
-<pre>code <span style="color: #333">good</span> <span style="color: #ddd">pale code</span></pre>"""
-
-
-def test_a_bad_page_would_be_noticed(site, look):
-    """What the tests above look for, put into a page, is found there."""
-    address, place = site
-    page = (place / "notebooks" / "00_start_here.html").read_text()
-    bad = place / "notebooks" / "a_bad_page.html"
-    bad.write_text(page.replace("<article", f"<article>{BAD}</article><article", 1))
-    try:
-        facts = look(f"{address}/notebooks/{bad.name}")
-    finally:
-        bad.unlink()
-    assert facts["broken"]
-    assert facts["raw"] == ["between $x$ dollars", r"\(\frac{2\)"]
-    assert facts["lost"] == ["http://elsewhere.invalid/a.png"]
-    assert "http://elsewhere.invalid/a.png" in facts["asked"]
-    assert facts["desktop"] > 500
-    assert facts["phone"] > 500
-    rules = {rule: places for rule, _, places in facts["light"]}
-    assert rules.keys() >= {"image-alt", "color-contrast"}
-    assert any("pale code" in place for place in rules["color-contrast"])
-
-
 def test_the_report_of_a_batch_is_as_good(report, look):
     facts = look(report, dark=True)
     assert facts["images"] == 2
@@ -285,35 +259,24 @@ FOUND_FIRST = {
     "No gradients provided for any variable": "gradient_is_none",
     "Gradients do not exist for variables": "gradient_is_none",
     "None": "gradient_is_none",
-    "None values not supported": "gradient_is_none",
-    "gradient registry has no entry for": "gradient_is_none",
     "A non-persistent GradientTape can only be used once": "gradient_is_none",
     "The dtype of the watched tensor must be floating": "gradient_is_none",
     "ExplainTape": "api/explain",
-    "Input 0 of the layer is NaN": "gradient_is_nan_or_zero",
     "Tensor had NaN values": "gradient_is_nan_or_zero",
-    "Invalid loss, terminating training": "gradient_is_nan_or_zero",
     "dead ReLU": "gradient_is_nan_or_zero",
-    "gradient is zero": "gradient_is_nan_or_zero",
     "triggered tf.function retracing": "retracing",
-    "Hessian": "which_derivative",
     "jacobian slow": "which_derivative",
     "Laplacian": "which_derivative",
-    "per-example gradients": "which_derivative",
     "cotangent": "glossary",
     "influence functions": "notebooks/22_influence_functions",
     "install": "working",
-    "GPU": "working",
     "PyTorch": "phrasebook",
     "why is tape.gradient returning None": "gradient_is_none",
-    "loss becomes nan after a few steps": "gradient_is_nan_or_zero",
     "my model does not learn": "gradient_is_nan_or_zero",
-    "tf.function slow retracing warning": "retracing",
     "'NoneType' object has no attribute 'numpy'": "gradient_is_none",
     "gradients per sample": "which_derivative",
     "traps": "traps",
     "cheat sheet": "cheat_sheet",
-    "stop gradient": "notebooks/06_stop_gradient",
     "stop gradient target network": "notebooks/06_stop_gradient",
     "quiz solutions": "for_teachers",
 }

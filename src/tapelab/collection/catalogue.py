@@ -15,11 +15,9 @@ import nbformat
 from msgspec import Meta
 from nbformat.validator import iter_validate
 
-LONGEST_NAME = 100  # bytes; file systems allow 255, and a run's parameters and endings are added
-
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=1000)]
 # It becomes the name of files, here and in the folders that notebooks are executed into.
-Name = Annotated[str, Meta(pattern=r"^\w[\w-]*\Z")]
+Name = Annotated[str, Meta(pattern=r"^\w[\w-]*\Z", max_length=100)]
 
 
 class CatalogueError(click.ClickException, ValueError):
@@ -160,16 +158,13 @@ def load(folder: str | Path) -> Catalogue:
 
 
 def _check_names(path: Path, notebooks: Iterable[Notebook]) -> None:
-    """Raise unless each name fits a file, belongs to one notebook, and is required by later ones only."""
-    seen, present = {}, []
+    """Raise unless each name belongs to one notebook, and is required by later ones only."""
+    seen, present = set(), []
     for notebook in notebooks:
         for name in (notebook.name, *notebook.formerly):
-            if len(name.encode()) > LONGEST_NAME:
-                raise CatalogueError(f"{path}: the name {name} is longer than {LONGEST_NAME} bytes")
-            # Where capitals do not count in file names, one would overwrite the other.
-            if other := seen.get(name.casefold()):
-                raise CatalogueError(f"{path}: two notebooks have one name, {name}, or {other} in other letters")
-            seen[name.casefold()] = name
+            if name in seen:
+                raise CatalogueError(f"{path}: two notebooks have one name, {name}")
+            seen.add(name)
         for earlier in notebook.prerequisites:
             if earlier not in present:
                 raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")

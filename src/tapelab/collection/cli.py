@@ -145,8 +145,6 @@ def site(output: Path, folder: Path) -> None:
 _CHANGED = {
     "renewed": "renewed, since its original has changed and you had not edited it",
     "kept": "left as you edited it; the new version lies beside it, {0.name}",
-    "moved": "the notebook has another name, and so has your copy, {0.name}",
-    "left": "the notebook is now {0.stem}; your copy of the old name stays",
 }
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +20,6 @@ def start(place: Path, first: str, options: tuple[str, ...]) -> NoReturn:
     """
     own = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
     own += _layout()
-    if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
-        # JupyterLab decides: a setting of the user's may allow root, and then nothing is refused.
-        print(f"You are root. If JupyterLab refuses to start for that, this starts it: {_with_option_for_root()}")
     command = [sys.executable, "-m", "jupyter", "lab", *own, *options]
     # JupyterLab reads our defaults for its settings from the folder "labconfig" there; what a user has set comes first.
     paths = [str(Path(__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH", "")]
@@ -48,11 +44,3 @@ def _layout() -> list[str]:
     except OSError:
         return []
     return [f"--LabApp.workspaces_dir={folder}"]
-
-
-def _with_option_for_root() -> str:
-    """The line that was called, with JupyterLab's option for root."""
-    if "MAKELEVEL" in os.environ:
-        given = shlex.join([*sys.argv[2:], "--allow-root"])  # what follows `tapelab lab`
-        return f"make ARGS={shlex.quote(given)} lab"
-    return shlex.join([sys.executable, "-m", "tapelab", *sys.argv[1:], "--allow-root"])

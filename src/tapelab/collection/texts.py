@@ -1,10 +1,7 @@
-"""Texts of notebooks and programs, made fit to show: no control characters, no home folder, no megabytes."""
+"""Texts of notebooks and programs, made fit to show: no control characters, no megabytes."""
 
-import os
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 LONGEST_LINE = 500  # characters of a text that is shown in one line
 
@@ -17,12 +14,12 @@ _ESCAPES = re.compile(
 
 
 def clean(text: str) -> str:
-    """A text to show: without control characters and what they bracket, and without the home folder's path.
+    """A text to show: without control characters and what they bracket.
 
     Line ends and tabs stay. What has no visible form, such as marks that turn the direction of writing, goes.
     """
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    return without_home("".join(c for c in text if c in "\n\t" or c.isprintable()))
+    return "".join(c for c in text if c in "\n\t" or c.isprintable())
 
 
 def generated(text: str, blocks: Mapping[str, str], name: str) -> str:
@@ -57,45 +54,3 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
 def cut(text: str, longest: int) -> str:
     """A text, cut after so many characters; it then says that it is."""
     return f"{text[:longest]} … (cut)" if len(text) > longest else text
-
-
-def without_home(text: str) -> str:
-    """A text with the path of the home folder as ``~``, where it is a whole path and not a part of another.
-
-    ``data:`` addresses in base64 stay as they are, and so do closing tags: ``</root>`` is no path.
-    """
-    home = str(Path(os.path.expanduser("~")))  # noqa: PTH111 (Path.home() raises an error for a user without a name)
-    if len(home) < 2:
-        return text
-    # On the left: not the end of another path, and no more than the slashes of file:///.
-    whole = rf"(?<![\w.~+-])(?<![\w.~+-]/){re.escape(home)}(?![\w-]|\.\w)"
-    pattern = rf"(data:[^,\s\"'<>]*;base64,[\w+/=]*|</[\w.:-]+\s*>)|{whole}"
-    return re.sub(pattern, lambda found: found[1] or "~", text)
-
-
-def everywhere(change: Callable[[str], str], value: Any) -> Any:
-    """A nested value of JSON with a function applied to each text in it, but for what says that it is base64."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        if value.get("encoding") == "base64":
-            return value
-        return {key: everywhere(change, item) for key, item in value.items()}
-    return [everywhere(change, item) for item in value] if isinstance(value, list) else value
-
-
-def output_without_home(output: dict[str, Any]) -> dict[str, Any]:
-    """A notebook cell's output without the home folder's path in its texts. Pictures and other binary data stay."""
-    found = everywhere(without_home, {key: value for key, value in output.items() if key != "data"})
-    if "data" in output:
-        found["data"] = {
-            kind: content if _is_binary(kind) else everywhere(without_home, content)
-            for kind, content in output["data"].items()
-        }
-    return found
-
-
-def _is_binary(kind: str) -> bool:
-    """Whether a notebook stores a MIME type in base64."""
-    pictures = kind.startswith(("image/", "audio/", "video/", "font/")) and not kind.endswith("xml")
-    return pictures or kind in ("application/pdf", "application/octet-stream", "application/zip")

@@ -67,8 +67,6 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
     print(matrix.plan(x, y))                                          all of it, in words
 """
 
-from typing import NoReturn
-
 from tapelab.derivatives.arguments import pack, unpack
 from tapelab.derivatives.costs import Plan, set_memory_limit
 from tapelab.derivatives.curvature import CurvatureOperator, Eigenvalues, Estimate, Spectrum, fvp, ggnvp
@@ -84,7 +82,6 @@ from tapelab.derivatives.hessian import hessian, hvp
 from tapelab.derivatives.jacobian import batch_jacobian, jacobian
 from tapelab.derivatives.laplacian import laplacian
 from tapelab.derivatives.per_example import clipped_gradient, per_example_gradients, per_example_norms
-from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
     "CurvatureOperator",
@@ -115,7 +112,3 @@ __all__ = [
     "value_and_gradient",
     "vjp",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    refuse(__name__, name)

@@ -169,20 +169,7 @@ def _in_sequence(answer: Any, expected: Sequence[Any], name: str, **options: Any
         (f"value {place + 1} of {len(expected)}", *pair)
         for place, pair in enumerate(zip(answer, expected, strict=True))
     ]
-    found = _in_parts(parts, name, **options)
-    if found and _is_rearranged(answer, expected, **options):
-        return Difference("value_order", f"{_prefix(name)}the values are right, in another order.")
-    return found
-
-
-def _is_rearranged(answer: Sequence[Any], expected: Sequence[Any], **options: Any) -> bool:
-    """Whether tensors, two or three of them, are the expected ones in another order."""
-    if not (2 <= len(expected) <= 3 and all(map(is_array, expected))):
-        return False  # of numbers, a wrong guess would be told too much
-    return any(
-        all(difference(one, other, **options) is None for one, other in zip(order, expected, strict=True))
-        for order in itertools.permutations(answer)
-    )
+    return _in_parts(parts, name, **options)
 
 
 def _in_dict(answer: Any, expected: dict[Any, Any], name: str, **options: Any) -> Difference | None:
@@ -292,8 +279,6 @@ def _shape_slip(mine: np.ndarray, right: np.ndarray, axes: Sequence[str]) -> tup
         return "averaged_to_scalar", "This is the mean of all entries."
     if mine.size == right.size and equals(right.reshape(mine.shape)):
         return "reshaped", "The values are right, in another arrangement."
-    if right.ndim == 1 and mine.shape == right.shape * 2 and equals(np.diag(right)):
-        return "diagonal_matrix", "The values are right, on the diagonal of a matrix."
     if right.ndim == 2 and mine.ndim == 1 and equals(np.diagonal(right)):
         return "diagonal", "This is the diagonal only."
     return None

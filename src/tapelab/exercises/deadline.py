@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from tapelab import process
-
 _Result = TypeVar("_Result")
 
 
@@ -24,8 +22,7 @@ def run(function: Callable[[], _Result], seconds: float) -> _Result:
 
     A thread, and not a signal: a signal's handler runs when the main thread next executes Python, which a long
     TensorFlow operation does not. A function that is still running gets an exception at its next Python instruction;
-    one that never comes back from native code is left behind in a daemon thread. What it has changed for the whole
-    process, as far as `tapelab.process` did it, is undone at once.
+    one that never comes back from native code is left behind in a daemon thread.
 
     Args:
         function: takes no arguments.
@@ -39,10 +36,8 @@ def run(function: Callable[[], _Result], seconds: float) -> _Result:
         BaseException: whatever the function raises.
     """
     outcome = {}
-    owner = process.Owner()
 
     def work() -> None:
-        owner.adopt()
         try:
             outcome["value"] = function()
         except BaseException as error:  # handed to the caller, KeyboardInterrupt and SystemExit included
@@ -57,7 +52,6 @@ def run(function: Callable[[], _Result], seconds: float) -> _Result:
     finally:
         if thread.is_alive():  # its time is over, or the wait for it was interrupted
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Abandoned))
-            owner.release()
     if "error" in outcome:
         raise outcome["error"]
     if "value" not in outcome:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tomllib
 import warnings
 from pathlib import Path
 
@@ -10,9 +9,6 @@ from tapelab.process import session
 from tapelab.process.files import write_whole
 
 import platformdirs
-
-# What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
-FORMERLY = tomllib.loads((Path(__file__).parent / "formerly.toml").read_text(encoding="utf-8"))
 
 
 def path() -> Path:
@@ -22,8 +18,7 @@ def path() -> Path:
 
 def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
-    "recording_control.metric_off". What was solved under a former name (`FORMERLY`) is there under both: an older
-    release still knows it.
+    "recording_control.metric_off".
 
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
@@ -46,7 +41,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return {*names, *(FORMERLY[name] for name in names if name in FORMERLY)}
+    return set(names)
 
 
 def record(identifier: str) -> None:

@@ -10,8 +10,6 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 `tapelab.derivatives.value_and_gradient` to SciPy's `minimize`, as notebook 14 does with L-BFGS.
 """
 
-from typing import NoReturn
-
 from tapelab.optimize.directions import conjugate_gradient_direction
 from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.least_squares import levenberg_marquardt
@@ -19,7 +17,6 @@ from tapelab.optimize.newtons import newton, newton_cg
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.report import Iteration, Report
 from tapelab.optimize.standing import Standing
-from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
     "Iteration",
@@ -32,7 +29,3 @@ __all__ = [
     "newton",
     "newton_cg",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    refuse(__name__, name)

@@ -1,129 +1,98 @@
-"""Attributes of modules and classes and entries of registries, replaced."""
+"""Attributes of modules and classes, replaced."""
 
 import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Hashable, Iterable, MutableMapping
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tapelab.process.leases import Block, Lease, Shared, inside, lock
+_lock = threading.RLock()  # a block may also end while garbage is collected, in a thread that has the lock
+_symbols: "dict[tuple[int, str], _Symbol]" = {}  # (identity of the owner, name) → the symbol while it is replaced
+_replacements: "contextvars.ContextVar[Mapping[_Symbol, Callable]]" = contextvars.ContextVar(
+    "what this context has called in place of symbols", default=types.MappingProxyType({})
+)
 
-_symbols = {}  # (identity of the owner, name) → `_Symbol` with leases, which keeps the owner alive
+
+class _Symbol:
+    """An attribute while anybody wants it replaced: what it was, what it is, and for which blocks."""
+
+    def __init__(self, owner: Any, name: str, make: "Callable[[_Symbol], Any]"):
+        self.owner, self.original = owner, getattr(owner, name)
+        self.placed = make(self)
+        self.blocks: set[object] = set()
 
 
-class _Symbol(Shared):
-    """An attribute of a module or class, or an entry of a mapping: something else while anybody wants it replaced.
+@contextlib.contextmanager
+def _placed(owner: Any, name: str, make: Callable[[_Symbol], Any]) -> Iterator[_Symbol]:
+    """Replace an attribute for the first block, and put it back after the last; where somebody else has put something
+    in the meantime, that stays."""
+    key, block = (id(owner), name), object()
+    try:
+        with _lock:
+            symbol = _symbols.get(key) or _Symbol(owner, name, make)
+            symbol.blocks.add(block)
+            _symbols[key] = symbol
+            if getattr(owner, name) is symbol.original:
+                setattr(owner, name, symbol.placed)
+        yield symbol
+    finally:
+        try:
+            _leave(key, block)
+        except BaseException:  # an interrupt, as the exception that stops a thread: it ends nevertheless
+            _leave(key, block)
+            raise
 
-    Attributes:
-        original: what is there when nobody wants it replaced.
-        stand_in: what was there when all that was wanted was wanted in some contexts only, if that was so.
+
+def _leave(key: tuple[int, str], block: object) -> None:
+    with _lock:
+        if symbol := _symbols.get(key):
+            symbol.blocks.discard(block)
+            if not symbol.blocks:
+                if getattr(symbol.owner, key[1]) is symbol.placed:
+                    setattr(symbol.owner, key[1], symbol.original)
+                del _symbols[key]
+
+
+def replaced_everywhere(owner: Any, name: str, value: Any) -> contextlib.AbstractContextManager:
+    """Have an attribute be another value while the block runs, for all threads. Of several blocks the first decides.
+
+    Raises:
+        AttributeError: if there is nothing of that name when the block begins.
     """
-
-    def __init__(self, owner: Any, name: Hashable):
-        super().__init__()
-        self._owner, self._name, self._key = owner, name, (id(owner), name)
-        self._is_entry = isinstance(owner, MutableMapping)
-        self.original = _look_up(owner, name)
-        self.stand_in = None
-        self._ours = [self.original]  # all that was ever placed here
-
-    def settle(self) -> None:
-        if _symbols.get(self._key) is not self:
-            return  # it is as before, and may have another `_Symbol` since, with the same stand-in
-        wanted = self.original
-        if self.leases:
-            last = self.leases[-1]
-            wanted = last.replacement if last.everywhere else self._made_stand_in()
-        now = self._owner[self._name] if self._is_entry else getattr(self._owner, self._name)
-        # Where somebody else has put something in the meantime, that stays.
-        if now is not wanted and any(now is ours for ours in self._ours):
-            self._place(wanted)
-        if not self.leases:
-            del _symbols[self._key]
-
-    def _made_stand_in(self) -> Callable[..., Any]:
-        if self.stand_in is None:
-            self.stand_in = _stand_in(self._key, self.original)
-        return self.stand_in
-
-    def _place(self, wanted: Any) -> None:
-        self._ours.append(wanted)
-        if self._is_entry:
-            self._owner[self._name] = wanted
-        else:
-            setattr(self._owner, self._name, wanted)
+    return _placed(owner, name, lambda symbol: value)
 
 
-@functools.lru_cache(maxsize=256)  # some places are replaced again and again, and making one takes as long as the rest
-def _stand_in(key: tuple[int, Hashable], original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original, updated=())
-    def stand_in(*arguments: Any, **keywords: Any) -> Any:
-        for lease in reversed(inside.get()):
-            if lease.active and isinstance(lease, _Replacement) and lease.shared.stand_in is stand_in:
-                return lease.replacement(*arguments, **keywords)
-        return original(*arguments, **keywords)
-
-    return stand_in
-
-
-def _look_up(owner: Any, name: Hashable) -> Any:
-    return owner[name] if isinstance(owner, MutableMapping) else getattr(owner, name)
-
-
-class _Replacement(Lease):
-    """A symbol or entry is what this block wants, in its context or everywhere."""
-
-    def __init__(self, owner: Any, name: Hashable, replacement: Any, everywhere: bool = False):
-        super().__init__(None)
-        self._place = owner, name
-        self.replacement, self.everywhere = replacement, everywhere
-
-    def starting(self) -> None:
-        # One that is in use knows the original. One that is not may be out of date.
-        owner, name = self._place
-        key = id(owner), name
-        self.shared = _symbols.get(key) or _Symbol(owner, name)
-        _symbols[key] = self.shared
-
-
-def replaced(
-    owner: Any, name: Hashable, replacement: Any, *, everywhere: bool = False
-) -> contextlib.AbstractContextManager:
-    """Have a callable replaced while the block runs, for the calls that are made in its context.
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Have a function replaced while the block runs, for the calls that are made in its context.
 
     Other threads call the original, through a stand-in that is there as long as anybody wants a replacement. Of nested
-    blocks the innermost decides. The replacement calls `original(owner, name)` for what it does not do itself.
+    blocks the innermost decides.
 
     Args:
-        owner: a module, a class or a mapping such as a registry.
-        name: the attribute's name, or the mapping's key.
-        replacement: called with the same arguments.
-        everywhere: whether it is put in place as it is, for all threads, as something that is no callable must be.
+        owner: a module or a class.
+        name: the attribute's name.
+        replacement: called with the original and the same arguments.
 
     Raises:
-        AttributeError, KeyError: if there is nothing of that name.
+        AttributeError: if there is nothing of that name when the block begins.
     """
-    _look_up(owner, name)
-    return Block(_Replacement(owner, name, replacement, everywhere))
+    before = _replacements.get()
+    with _placed(owner, name, _stand_in) as symbol:
+        try:
+            _replacements.set({**before, symbol: replacement})
+            yield
+        finally:
+            _replacements.set(before)
 
 
-def all_replaced(places: Iterable[tuple[Any, Hashable, Callable]]) -> contextlib.AbstractContextManager:
-    """Have several callables replaced while the block runs, as `replaced` does it with each: all of them, or none.
+def _stand_in(symbol: _Symbol) -> Callable[..., Any]:
+    @functools.wraps(symbol.original, updated=())
+    def stand_in(*arguments: Any, **keywords: Any) -> Any:
+        if symbol in (mine := _replacements.get()):
+            return mine[symbol](symbol.original, *arguments, **keywords)
+        return symbol.original(*arguments, **keywords)
 
-    Args:
-        places: for each its owner, its name there, and the replacement.
-
-    Raises:
-        AttributeError, KeyError: if there is nothing of one of those names when the block begins.
-    """
-    return Block(*[_Replacement(*place) for place in places])
-
-
-def original(owner: Any, name: Hashable) -> Callable:
-    """Return what an attribute or entry is without the replacements made here.
-
-    Raises:
-        AttributeError, KeyError: if there is nothing of that name.
-    """
-    with lock:
-        symbol = _symbols.get((id(owner), name))
-        return symbol.original if symbol else _look_up(owner, name)
+    return stand_in

@@ -89,16 +89,13 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def settle(
-    folder: str | os.PathLike, environment: Mapping[str, str], *streams: int, litter: str | os.PathLike | None = None
-) -> None:
+def settle(folder: str | os.PathLike, environment: Mapping[str, str], *streams: int) -> None:
     """Make this process one of its own, below a guard: what it is started with, it shares with nobody.
 
     Args:
         folder: the one to work in.
         environment: all of its variables.
         streams: the descriptors of standard output and error.
-        litter: as for `guard.split`.
     """
     own_session()
     for number, stream in enumerate(streams, 1):
@@ -109,7 +106,7 @@ def settle(
     if sys.platform == "linux":
         from tapelab.collection.processes import guard  # which only Linux has what it takes for
 
-        guard.split(multiprocessing.parent_process().sentinel, litter)
+        guard.split(multiprocessing.parent_process().sentinel)
 
 
 def own_session() -> None:

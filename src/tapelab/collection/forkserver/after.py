@@ -1,9 +1,6 @@
 """What the fork server imports last: whether its forks are sound."""
 
-import atexit
-import contextlib
 import gc
-import os
 import sys
 from multiprocessing import forkserver
 from pathlib import Path
@@ -22,19 +19,6 @@ UNFIT = _unfit()
 
 # A fork that asks for processes itself is to ask this server; CPython up to 3.13 would start another for it.
 forkserver._forkserver.ensure_running = lambda: None
-
-
-_SERVER, _OWNER = os.getpid(), os.getppid()
-
-
-@atexit.register
-def _tidy() -> None:
-    """Remove the folder of the server's socket, as its owner does at its end, but for one that is killed."""
-    if os.getpid() == _SERVER and os.getppid() != _OWNER:
-        with contextlib.suppress(OSError):
-            socket = Path(forkserver._forkserver._forkserver_address)
-            socket.unlink()
-            socket.parent.rmdir()
 
 
 # The forks share the memory of what is imported until they write to it: the collector would.

@@ -10,7 +10,6 @@ import ctypes
 import os
 import resource
 import select
-import shutil
 import signal
 import time
 
@@ -24,12 +23,11 @@ PR_SET_CHILD_SUBREAPER = 36
 _prctl = ctypes.CDLL(None).prctl
 
 
-def split(owner: int, litter: str | os.PathLike | None = None) -> None:
+def split(owner: int) -> None:
     """Fork. In the child this returns; this process becomes its guard, and ends as it does.
 
     Args:
         owner: a descriptor that shows an end of file when the owner has ended. Then all ends.
-        litter: a folder that nobody removes then but the guard.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     guard, pid = os.getpid(), os.fork()
@@ -39,12 +37,12 @@ def split(owner: int, litter: str | os.PathLike | None = None) -> None:
             os._exit(1)  # the guard died before the line above
         return
     try:
-        _leave_with(_watch(pid, owner, litter))
+        _leave_with(_watch(pid, owner))
     finally:
         os._exit(0)
 
 
-def _watch(pid: int, owner: int, litter: str | os.PathLike | None) -> int:
+def _watch(pid: int, owner: int) -> int:
     """Wait until there is a reason to end, and end all. Returns the child's exit status, negative for a signal."""
     signal.signal(signal.SIGTERM, lambda *_: _leave_with(_end(pid)))
     signal.signal(signal.SIGINT, lambda *_: os.kill(pid, signal.SIGINT))
@@ -54,11 +52,8 @@ def _watch(pid: int, owner: int, litter: str | os.PathLike | None) -> int:
     waiting = select.poll()
     for end in (owner, os.pidfd_open(pid)):
         waiting.register(end, select.POLLIN)
-    ready = {number for number, _ in waiting.poll()}
-    status = _end(pid)
-    if owner in ready and litter is not None:
-        shutil.rmtree(litter, ignore_errors=True)
-    return status
+    waiting.poll()
+    return _end(pid)
 
 
 def _end(pid: int) -> int:

@@ -56,13 +56,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Change:
-    """What was done: a copy was made, was renewed, was kept and the new version written to `path`, or has moved to it.
-
-    A copy moves when its notebook gets another name. Where both names have a copy, the old one stays ("left").
-    """
+    """What was done: a copy was made, was renewed, or was kept and the new version written to `path`."""
 
     name: str
-    kind: Literal["made", "renewed", "kept", "moved", "left"]
+    kind: Literal["made", "renewed", "kept"]
     path: Path
 
 
@@ -166,7 +163,6 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
         if not (folder / ".gitignore").exists():
             write_whole(folder / ".gitignore", b"*\n")  # wherever it lies, git leaves it alone
         notes, changes = _read_notes(folder), []
-        changes += [change for notebook in catalogue.notebooks for change in _move(folder, notebook, notes)]
         for name, nb in originals.items():
             notes[name], change = _refresh(folder, name, nb, notes.get(name))
             changes.append(change)
@@ -174,24 +170,6 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     except OSError as error:
         raise CopyError(f"cannot write to {folder}: {error.strerror}") from error
     return [change for change in changes if change is not None]
-
-
-def _move(folder: Path, notebook: Notebook, notes: dict[str, Note]) -> Iterator[Change]:
-    """Give the copies of a notebook that had another name the present one, with their notes. Yields each change."""
-    path = folder / f"{notebook.name}.ipynb"
-    for name in notebook.formerly:
-        old = folder / f"{name}.ipynb"
-        if not old.exists():
-            continue
-        if path.exists():
-            if name in notes:  # it is told once
-                del notes[name]
-                yield Change(name, "left", path)
-            continue
-        old.rename(path)
-        if name in notes:
-            notes[notebook.name] = notes.pop(name)
-        yield Change(name, "moved", path)
 
 
 def _refresh(folder: Path, name: str, nb: nbformat.NotebookNode, note: Note | None) -> tuple[Note, Change | None]:

@@ -13,7 +13,7 @@ from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import teachers, times
 from tapelab.collection.publishing.copies import colab_url
 from tapelab.collection.templates import ENVIRONMENT, rendered
-from tapelab.graphs.operations import FACTS, WRONG
+from tapelab.graphs.operations import WRONG
 
 FOLDER = "site"  # of the pages that are not notebooks, beside that of the notebooks
 PACKAGES = {
@@ -81,7 +81,7 @@ def traps(catalogue: Catalogue, folder: str) -> str:
 
 _MADE: dict[str, Callable[[], str]] = {
     "rooms": lambda: rendered("rooms.md", rooms=_rooms()),
-    "operations": lambda: rendered("operations.md", wrong=sorted(WRONG.items()), facts=FACTS),
+    "operations": lambda: rendered("operations.md", wrong=sorted(WRONG.items())),
     "causes": lambda: rendered("causes.md", registry=explain.CAUSES),
     "values": lambda: rendered("causes.md", registry=explain.VALUES),
     "retracing": lambda: rendered("retracing.md", reasons=explain.RETRACING),

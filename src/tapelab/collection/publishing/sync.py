@@ -112,8 +112,8 @@ def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
             is_text = cell.cell_type == "markdown"
             cell.source = pages.table(catalogue, "", colab=False) if is_text else as_code(catalogue)
         elif "setup" in tags:
-            # The bootstrap ends with the line that calls pip; what follows is the notebook's own.
-            own = re.sub(r"\A.*run_line_magic[^\n]*\n", "", cell.source + "\n", flags=re.DOTALL)
+            # The bootstrap ends with the call of pip; what follows is the notebook's own.
+            own = re.sub(r"\A.*-m pip install[^\n]*\n +\)\n", "", cell.source + "\n", flags=re.DOTALL)
             cell.source = bootstrap(catalogue) + "\n" + own.strip("\n")
     return jupytext.writes(nb, fmt="py:percent")
 

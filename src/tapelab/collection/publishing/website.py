@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
-from tapelab.collection.publishing import copies, ratios, teachers, times
+from tapelab.collection.publishing import copies, teachers, times
 from tapelab.collection.publishing.pages import FOLDER, PACKAGES
 from tapelab.collection.templates import rendered
 from tapelab.process.session import alternatives
@@ -29,6 +29,7 @@ from PIL import Image
 AUDIT = "ci/derivative_audit/RESULTS.md"  # a page that is generated there
 COPIES = "copies"  # the learner's copies, to download
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts")  # what a page loads; the package has five times as much
+_TAPE = re.compile(r"!\[.*\]\(_static/tape\.svg\)")
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
@@ -51,11 +52,11 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(catalogue.folder.resolve().parent / FOLDER, target)
     _divide(target / Path(teachers.PAGE).name)
-    home, figures = copies.home_url(catalogue), _figures(target)
+    home = copies.home_url(catalogue)
+    tape = rendered("tape.md", picture=(target / "_static" / "tape.svg").read_text(encoding="utf-8"))
     for page in target.rglob("*.md"):
         text = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", page.read_text(encoding="utf-8"))
-        for mark, figure in figures.items():
-            text = text.replace(mark, figure)
+        text = _TAPE.sub(lambda _: tape, text)  # as a part of the page, it follows the page's theme
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
     for folder in ("notebooks", COPIES, "api", "audit"):
         (target / folder).mkdir(parents=True)
@@ -79,19 +80,6 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
     pages = [(part, [f"{n.number} {n.title} <notebooks/{n.name}>" for n in group]) for part, group in catalogue.parts()]
     contents = rendered("contents.md", parts=pages, packages=packages)
     index.write_text(index.read_text(encoding="utf-8") + f"{contents}\n", encoding="utf-8")
-
-
-def _figures(target: Path) -> dict[str, str]:
-    """From what stands in a page to the figure in its place, which follows the page's theme as a part of it."""
-    tape = (target / "_static" / "tape.svg").read_text(encoding="utf-8")
-    (mark,) = re.findall(r"!\[.*\]\(_static/tape\.svg\)", (target / "index.md").read_text(encoding="utf-8"))
-    figures = {mark: rendered("tape.md", picture=tape)}
-    compared = (target / "how_it_compares.md").read_text(encoding="utf-8")
-    return (
-        figures | {"<!-- RATIOS -->": ratios.figure(ratios.rows(compared))}
-        if "<!-- RATIOS -->" in compared
-        else figures
-    )
 
 
 def _divide(page: Path) -> None:

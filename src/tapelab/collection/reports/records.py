@@ -54,14 +54,6 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Phases:
-    """Seconds from papermill's import until the kernel answered, and in cells."""
-
-    kernel: Seconds = 0.0
-    cells: Seconds = 0.0
-
-
-@dataclass(frozen=True)
 class Record:
     """What came of one run.
 
@@ -85,7 +77,6 @@ class Record:
     problem: Problem | None
     started: str
     seconds: Seconds
-    phases: Phases
     cells: Count
     where: str
     digest: str | None

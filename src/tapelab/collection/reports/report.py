@@ -61,20 +61,6 @@ def write(storage: Folder, report: Report, *, pages: bool = True) -> str | None:
     return None
 
 
-def floor(report: Report) -> tuple[float, float] | None:
-    """What a batch needs at least, kernel starts and cells shared by the workers, and how much longer it took.
-
-    Returns:
-        The seconds of the floor, and the part of them that was spent beyond it; None if nothing ran, or a run ended
-        before its first cell did.
-    """
-    began = [run for run in report.runs if not run.reused]
-    if not began or not all(run.phases.cells for run in began):
-        return None
-    needed = sum(run.phases.kernel + run.phases.cells for run in began) / report.workers
-    return needed, report.seconds / needed - 1
-
-
 def junit(report: Report) -> bytes:
     """A batch as JUnit XML, one test case for each run."""
     runs = report.runs
@@ -125,7 +111,6 @@ def page(report: Report, storage: Folder) -> str:
         failures=[run for run in report.runs if run.problem and run.verdict == "failed"],
         swept=any(run.parameters for run in report.runs),
         longest=max((run.seconds for run in report.runs), default=0) or 1,
-        floor=floor(report),
         figures=figures,
         left_out=left_out,
         versions={name: packages[name] for name in SHOWN if name in packages},

@@ -15,9 +15,9 @@ from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.processes.interrupts import Interrupts
 from tapelab.collection.reports import records, report
 from tapelab.collection.reports.live import View
-from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.records import Record, Report
 from tapelab.collection.reports.storage import Folder
-from tapelab.collection.running import environment, single_run, sweep
+from tapelab.collection.running import environment, single_run
 from tapelab.collection.running.sweep import Run
 
 import nbformat
@@ -49,7 +49,7 @@ def _inputs(catalogue: Catalogue, name: str) -> tuple[str, str]:
 
 
 def _fingerprint(source: str, run: Run, kernel: str, surroundings: str) -> str:
-    parameters = {name: sweep.literal(value) for name, value in run.parameters.items()}
+    parameters = {name: repr(value) for name, value in run.parameters.items()}
     text = json.dumps([source, parameters, kernel, surroundings], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -67,21 +67,16 @@ def _longest_first(runs: Iterable[Run], previous: Mapping[str, Record]) -> list[
     return sorted(runs, key=lambda run: -known.get(run.notebook, float("inf")))
 
 
-def _shown(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: texts.cut(texts.without_home(sweep.literal(value)), LONGEST_VALUE) for name, value in values.items()}
-
-
 def _record(run: Run, outcome: single_run.Outcome, fingerprint: str) -> Record:
     problem = outcome.problem
     return Record(
         name=run.name,
         notebook=run.notebook,
-        parameters=_shown(run.parameters),
+        parameters={name: texts.cut(repr(value), LONGEST_VALUE) for name, value in run.parameters.items()},
         verdict="ran" if problem is None else "interrupted" if problem.kind == "interrupted" else "failed",
-        problem=problem and records.Problem(**texts.everywhere(texts.without_home, vars(problem))),
+        problem=problem,
         started=outcome.started,
         seconds=round(outcome.seconds, 3),
-        phases=Phases(**{name: round(seconds, 3) for name, seconds in outcome.phases.items()}),
         cells=outcome.cells,
         where=outcome.where,
         digest=None if outcome.notebook is None else records.digest(outcome.notebook),
@@ -150,7 +145,7 @@ class Batch:
             workers=self._executor.workers,
             kernel=settings.kernel,
             signal=None,
-            environment=texts.everywhere(texts.clean, surroundings),
+            environment=surroundings,
             runs=[],
             earlier={name: record for name, record in previous.items() if name not in self._runs},
         )
@@ -250,7 +245,6 @@ class Batch:
     def _write_report(self, final: bool = False) -> None:
         if not final and time.monotonic() - self._written < REPORT_SECONDS:
             return
-        self._report.workers = self._executor.workers  # more may have joined a cluster
         began = time.monotonic()
         self._report.seconds = round(began - self._began, 3)
         # If the command is killed, this is what remains: runs under way are in it as what they will then have been.

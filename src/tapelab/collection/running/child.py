@@ -6,7 +6,6 @@ a connection:
     ("ready", WHY)          papermill is imported; why the kernel will not be forked, or None
     ("kernel", CELLS)       the kernel answers; so many code cells will run
     ("cell", NUMBER)        a code cell starts
-    ("executed", NUMBER)    it has ended
     ("end", PROBLEM)        None, or {"kind": …, "message": …}; not where it is asked to end
     ("notebook", TEXT)      what was executed, whole or not; nothing if the kernel did not start
 
@@ -43,7 +42,7 @@ def main(connection: Connection, folder: Path, environment: Mapping[str, str], o
         order: what `execution.execute` takes.
     """
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    forkserver.settle(folder, environment, log, log, litter=folder)
+    forkserver.settle(folder, environment, log, log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_when_told, args=[connection], daemon=True).start()
 

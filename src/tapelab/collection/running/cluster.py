@@ -28,7 +28,6 @@ from distributed import Client, Future, KilledWorker, Worker, WorkerPlugin, get_
 CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
 TELL_SECONDS = 0.5  # between two messages from one run about its current cell
-LOOK_SECONDS = 5  # between two looks at the cluster
 MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
 
 
@@ -149,7 +148,6 @@ class Cluster:
         self.workers = sum(self._client.nthreads().values())
         self._batch, self._fork, self._passed, self._work = f"tapelab-{uuid.uuid4().hex}", fork, passed, work
         self._futures, self._begun, self._blamed = {}, {}, Counter()
-        self._looked = self._seen = time.monotonic()
         self._stopping = self._lost = False
 
     def __enter__(self) -> "Cluster":
@@ -234,18 +232,6 @@ class Cluster:
         """Why the rest of the jobs cannot be done, or None."""
         if self._lost or self._client.status not in ("running", "connecting"):
             return f"the Dask scheduler at {self._address} is gone"
-        if time.monotonic() - self._looked < LOOK_SECONDS:
-            return None
-        self._looked = time.monotonic()
-        try:
-            workers = self._client.nthreads()
-        except OSError:
-            workers = {}
-        if workers:
-            self._seen = time.monotonic()
-            self.workers = max(self.workers, sum(workers.values()))
-        elif time.monotonic() - self._seen > EMPTY_SECONDS:
-            return f"the Dask cluster has had no worker for {EMPTY_SECONDS} s"
         return None
 
     def stop(self) -> None:

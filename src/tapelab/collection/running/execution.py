@@ -17,12 +17,9 @@ OUTPUT_SECONDS = 60
 
 
 def _ended(status: int | None) -> str:
-    if status is None or status >= 0:
-        return f"with exit status {status}" if status is not None else "for an unknown reason"
-    try:
-        return f"by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"by signal {-status}"
+    if status is None:
+        return "for an unknown reason"
+    return f"with exit status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
 
 def execute(job: dict, hooks: "Hooks") -> dict | None:
@@ -50,7 +47,6 @@ def execute(job: dict, hooks: "Hooks") -> dict | None:
             shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave
             on_notebook_start=hooks.on_notebook_start,
             on_cell_execute=hooks.on_cell_execute,
-            on_cell_executed=hooks.on_cell_executed,
         )
     except Exception as error:
         kind, message = _what_went_wrong(error, hooks.notebook is not None)
@@ -78,10 +74,6 @@ class Hooks:
         self._cell += 1
         self._tell("cell", self._cell)
 
-    def on_cell_executed(self, cell: NotebookNode, cell_index: int, execute_reply: dict) -> None:
-        """It has ended."""
-        self._tell("executed", self._cell)
-
 
 def _what_went_wrong(error: BaseException, kernel_answered: bool) -> tuple[str, str]:
     """What went wrong: the kind and the message of a `records.Problem`."""
@@ -95,8 +87,7 @@ def _what_went_wrong(error: BaseException, kernel_answered: bool) -> tuple[str, 
             why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
             return "kernel died", f"the kernel was ended {_ended(status)}{why}"
         case CellTimeoutError():  # for outputs: cells themselves have no time limit of their own
-            text = f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later"
-            return "outputs lost", text
+            return "outputs lost", f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later"
         case _ if kernel_answered:
             return "papermill", first
         case _:

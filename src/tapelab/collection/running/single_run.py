@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,7 +45,6 @@ class Outcome:
         problem: None if every cell ran.
         started: the time, in UTC, as ISO 8601.
         seconds: from the start of its process to its end.
-        phases: seconds of "kernel" (from papermill's import until it answered) and "cells".
         cells: how many code cells were executed.
         where: the machine's name in the cluster, or "here".
         notebook: the executed notebook, as far as it got, or None.
@@ -56,7 +55,6 @@ class Outcome:
     problem: Problem | None
     started: str = ""
     seconds: float = 0.0
-    phases: dict = field(default_factory=dict)
     cells: int = 0
     where: str = "here"
     notebook: bytes | None = None
@@ -64,16 +62,15 @@ class Outcome:
 
 
 def _tidy(nb: nbformat.NotebookNode, problem: Problem | None) -> None:
-    """What papermill leaves, made fit to keep: no home folder, texts in one piece, and each cell's true status.
+    """What papermill leaves, made fit to keep: texts in one piece, and each cell's true status.
 
     Papermill marks all cells as completed when a kernel dies, a process ends, or a file cannot be written.
     """
-    nb.metadata = nbformat.from_dict(texts.everywhere(texts.without_home, nb.metadata))
     number = 0
     for cell in nb.cells:
         if cell.cell_type != "code":
             continue
-        cell.outputs = [nbformat.from_dict(texts.output_without_home(output)) for output in _joined(cell.outputs)]
+        cell.outputs = _joined(cell.outputs)
         if not cell.source.strip():
             continue
         number += 1
@@ -140,8 +137,7 @@ def run(
             _keep(outcome, executed)
         if outcome.problem is not None:
             with contextlib.suppress(FileNotFoundError):
-                text = (scratch / "log").read_bytes()[-LONGEST_LOG:].decode(errors="replace")
-                outcome.log = texts.without_home(text).encode()
+                outcome.log = (scratch / "log").read_bytes()[-LONGEST_LOG:]
     return outcome
 
 
@@ -172,7 +168,7 @@ def _watch(
     timer = threading.Timer(job.timeout, expire)
     timer.start()
     try:
-        cell, ended, executed = _listen(child.connection, outcome.phases, children.say, on_cell)
+        cell, ended, executed = _listen(child.connection, children.say, on_cell)
         child.process.join()
     finally:
         timer.cancel()
@@ -197,13 +193,12 @@ def _problem(
 
 
 def _listen(
-    connection: Connection, phases: dict[str, float], say: Callable[[str], None], on_cell: Callable[[int, int], None]
+    connection: Connection, say: Callable[[str], None], on_cell: Callable[[int, int], None]
 ) -> tuple[int | None, list, str | None]:
     """Follow a process by its events, until it sends no more.
 
     Args:
         connection: takes events, as `child` sends them.
-        phases: `Outcome.phases`, which this fills in.
         say: called with a line if the kernel is not forked that was to be.
         on_cell: as for `run`.
 
@@ -211,26 +206,21 @@ def _listen(
         The number of the last code cell that started, or None; a list with what `child` said in the end, None or what
         went wrong, which is empty if it was cut short; and the text of what was executed, or None.
     """
-    cell, cells, ended, executed, since = None, 0, [], None, time.monotonic()
+    cell, cells, ended, executed = None, 0, [], None
     with contextlib.suppress(EOFError, OSError):
         while True:
             event, value = connection.recv()
-            now = time.monotonic()
             if event == "ready" and value:
                 say(f"Kernels start in the plain way: {value}.")
             elif event == "kernel":
-                phases["kernel"] = now - since
                 cells = value
             elif event == "cell":
                 cell = value
                 on_cell(cell, cells)
-            elif event == "executed":
-                phases["cells"] = phases.get("cells", 0.0) + now - since
             elif event == "end":
                 ended = [value]
             elif event == "notebook":
                 executed = value
-            since = now
     return cell, ended, executed
 
 

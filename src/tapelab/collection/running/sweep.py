@@ -70,20 +70,12 @@ def parameters_of(path: Path) -> dict[str, object]:
     return found
 
 
-def literal(value: object) -> str:
-    """A value as Python would write it."""
-    try:
-        return repr(value)
-    except ValueError:  # Python writes no numbers of more than some thousand digits
-        return f"<{type(value).__name__} with too large a number>"
-
-
 _KINDS = {bool: {"true": True, "false": False}.__getitem__, int: int, float: float, str: str}
 
 
 def _convert(name: str, text: str, default: object) -> object:
     """A command line's text as a value of the default's type."""
-    kind, like = type(default), texts.cut(literal(default), LONGEST_SHOWN)
+    kind, like = type(default), texts.cut(repr(default), LONGEST_SHOWN)
     if kind not in _KINDS:
         raise ParameterError(
             f"parameter {name} has the default {like}: a {kind.__name__} cannot be given from outside, only "
@@ -97,7 +89,7 @@ def _convert(name: str, text: str, default: object) -> object:
     except (ValueError, KeyError):
         pass
     raise ParameterError(
-        f"parameter {name} is {texts.cut(literal(text), LONGEST_SHOWN)}; expected a value of type {kind.__name__}, "
+        f"parameter {name} is {texts.cut(repr(text), LONGEST_SHOWN)}; expected a value of type {kind.__name__}, "
         f"like its default, {like}{', and a finite one' if kind is float else ''}"
     )
 

@@ -10,7 +10,7 @@ original: a row of ``wrong.toml`` refuses its second derivatives.
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,18 +20,22 @@ from tapelab.process.tensorflow import tf
 _NOTE = "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient"
 
 
-def differentiated(note: Callable[[str], None]) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def differentiated(note: Callable[[str], None]) -> Iterator[None]:
     """Have `tf.nn.moments` differentiate the mean in the variance, for calls in this context, while the block runs.
 
     Args:
         note: is told if it is called.
     """
 
-    def moments(*args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def moments(original: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor]:
         note(_NOTE)
         return _moments(*args, **kwargs)
 
-    return process.all_replaced([(module, "moments", moments) for module in modules()])
+    with contextlib.ExitStack() as blocks:
+        for module in modules():
+            blocks.enter_context(process.replaced(module, "moments", moments))
+        yield
 
 
 @functools.cache

@@ -48,28 +48,8 @@ ORDER = (
     "hard_cases",
 )
 
-# Predictions that have moved to another notebook; where exercises have, `progress.FORMERLY` says.
-_MOVED = {
-    "training_with_a_tape.clipped_norms": "clipping.clipped_norms",
-    "training_with_a_tape.nan_elements": "clipping.nan_elements",
-    "training_with_a_tape.steps_cut": "clipping.steps_cut",
-    "when_the_gradient_is_wrong.compiled_twin": "when_the_gradient_is_none.compiled_twin",
-}
-
-# Sheets that copies of earlier notebooks still import, and those that have their exercises now.
-_JOINED = {
-    "clinic": "`first_aid` and `hard_cases`",
-    "differentiate_the_optimiser": "`differentiate_the_training`",
-    "learn_the_start": "`differentiate_the_training`",
-}
-
 
 def __getattr__(name):
-    if name in _JOINED:
-        raise ImportError(
-            f"The exercises of the sheet `{name}` are in {_JOINED[name]} now. `make lab` lays today's notebooks beside "
-            "your copy; what you have solved still counts. In this copy: import the sheet that has the exercise."
-        )
     if name not in ORDER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     sheet = importlib.import_module(f"{__name__}.{name}")
@@ -80,14 +60,12 @@ def __getattr__(name):
 
 
 def _refuse(sheet, name):
-    """Say where an exercise or a prediction is now that a copy of an earlier version asks for."""
+    """Say what to do where a copy of an earlier version asks for an exercise or a prediction that is no more."""
     if name.startswith("_"):
         raise AttributeError(f"module '{__name__}.{sheet}' has no attribute {name!r}")
-    now, _, called = (progress.FORMERLY | _MOVED).get(f"{sheet}.{name}", "").partition(".")
-    where = f"It is now `{called}`, of notebook {ORDER.index(now):02} (the sheet `{now}`). " if now else ""
     raise AttributeError(
-        f"Notebook {ORDER.index(sheet):02} has no exercise or prediction {name!r}. {where}This copy may be of an "
-        "earlier version: `make lab`, or `tapelab lab`, lays the present one beside it."
+        f"Notebook {ORDER.index(sheet):02} has no exercise or prediction {name!r}. This copy may be of an earlier "
+        "version: `make lab`, or `tapelab lab`, lays the present one beside it."
     )
 
 
@@ -110,7 +88,7 @@ def predictions_of(module):
 def show_progress():
     """Show which exercises of the collection you have solved, and which of yours it no longer has."""
     solved = progress.solved()
-    left = solved - set(progress.FORMERLY)
+    left = set(solved)
     rows, found, total, space = [], 0, 0, "\N{NO-BREAK SPACE}"  # a mark stays on its title's line
     for number, module in sheets().items():
         ours = exercises_of(module)

@@ -4,6 +4,15 @@ from tapelab.exercises import Exercise, Function, Prediction
 
 import tensorflow as tf
 
+value_at_100 = Prediction(
+    "custom_gradients.value_at_100",
+    options=("100", "infinity", "NaN"),
+    remarks=(
+        ("100", "100 is the true value. `log1pexp` still computes it as before: look at its forward pass."),
+        ("NaN", "The logarithm of infinity is infinity. NaN needs 0 · ∞, which the backward pass had."),
+    ),
+)
+
 second_at_100 = Prediction(
     "custom_gradients.second_at_100",
     options=("0", "0.25", "NaN", "None"),

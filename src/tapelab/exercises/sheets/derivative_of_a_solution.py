@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "The derivative of a solution"."""
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises.checks import without_a_tape
 
 import numpy as np
 import tensorflow as tf
@@ -60,25 +61,19 @@ def _by_the_whole_jacobian(f, z, theta, upstream):
 
 
 def _equations(random, dtype):
-    """Three equations z = f(z, theta), each with its solution."""
+    """Three equations z = f(z, theta), each with a solution that repeating `f` leads away from."""
     trials = []
-    for n, form in ((3, "shift"), (4, "scale"), (2, "shift")):
+    for n, parameters in ((3, 3), (4, 2), (2, 2)):
         matrix = random.normal(size=(n, n))
-        matrix = tf.constant(0.6 * matrix / np.linalg.norm(matrix, 2), dtype)
-        if form == "shift":
-            theta = tf.constant(random.normal(size=n), dtype)
+        matrix = 4.0 * matrix / np.linalg.norm(matrix, 2)
+        z, mix = random.uniform(-0.5, 0.5, size=n), random.normal(size=(n, parameters))
+        theta = random.uniform(0.3, 0.9, size=parameters)
+        rest = np.arctanh(z) - matrix @ z - mix @ theta**2
+        matrix, z, mix, theta, rest = (tf.constant(part, dtype) for part in (matrix, z, mix, theta, rest))
 
-            def f(z, theta, matrix=matrix):
-                return tf.tanh(tf.linalg.matvec(matrix, z) + theta)
-        else:
-            theta = tf.constant(random.uniform(0.3, 0.9, size=2), dtype)  # fewer parameters than unknowns
+        def f(z, theta, matrix=matrix, mix=mix, rest=rest):
+            return tf.tanh(tf.linalg.matvec(matrix, z) + tf.linalg.matvec(mix, theta**2) + rest)
 
-            def f(z, theta, matrix=matrix):
-                return theta[0] * tf.cos(tf.linalg.matvec(matrix, z)) + theta[1] ** 2
-
-        z = tf.zeros(n, dtype)
-        for _ in range(80):
-            z = f(z, theta)
         trials.append((f, z, theta, tf.constant(random.normal(size=n), dtype)))
     return trials
 
@@ -144,6 +139,19 @@ def _(f, z, theta, upstream):
     return tape.gradient(again, theta, output_gradients=u)
 
 
+@any_equation.mistake("series")
+def _(f, z, theta, upstream):
+    """The rounds for $u$ run away here: $J$ has an eigenvalue beyond 1. The equation has a solution all the same:
+    solve it."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([z, theta])
+        again = f(z, theta)
+    u = upstream
+    for _ in range(20):
+        u = upstream + tape.gradient(again, z, output_gradients=u)
+    return tape.gradient(again, theta, output_gradients=u)
+
+
 @any_equation.wrong("upstream")
 def _(f, z, theta, upstream):
     with tf.GradientTape(persistent=True) as tape:
@@ -154,14 +162,11 @@ def _(f, z, theta, upstream):
     return tape.gradient(again, theta, output_gradients=u)
 
 
-def _slope_through_the_solver(x, y, new_x, new_y, decay):
-    """TensorFlow differentiates its own linear solver."""
-    with tf.GradientTape() as tape:
-        tape.watch(decay)
-        matrix = tf.transpose(x) @ x + decay * tf.eye(x.shape[1], dtype=x.dtype)
-        w = tf.linalg.solve(matrix, tf.transpose(x) @ y[:, tf.newaxis])[:, 0]
-        value = tf.reduce_sum((tf.linalg.matvec(new_x, w) - new_y) ** 2) / 2
-    return tape.gradient(value, decay)
+def _slope_of_the_minimum(x, y, new_x, new_y, decay):
+    """How the minimum moves, and from it how the new loss does."""
+    inverse = tf.linalg.inv(tf.transpose(x) @ x + decay * tf.eye(x.shape[1], dtype=x.dtype))
+    w = inverse @ tf.transpose(x) @ y[:, tf.newaxis]
+    return tf.reduce_sum((new_x @ w - new_y[:, tf.newaxis]) * (new_x @ -inverse @ w))
 
 
 def _regressions(random, dtype):
@@ -184,7 +189,7 @@ penalty = Exercise(
         "of the *new* loss by `w`.",
         r"The last step is $-u^\top \partial_\lambda \nabla_w \ell$, a scalar.",
     ),
-    checker=Function(reference=_slope_through_the_solver, inputs=_regressions),
+    checker=Function(reference=_slope_of_the_minimum, inputs=_regressions, observe=without_a_tape),
 )
 
 
@@ -229,6 +234,16 @@ def _(x, y, new_x, new_y, decay):
     w = tf.linalg.solve(matrix, tf.transpose(x) @ y[:, tf.newaxis])
     v = tf.transpose(x) @ (x @ w - y[:, tf.newaxis])
     return -tf.reduce_sum(tf.linalg.solve(matrix, v) * w)
+
+
+@penalty.wrong("tape")
+def _(x, y, new_x, new_y, decay):
+    with tf.GradientTape() as tape:
+        tape.watch(decay)
+        matrix = tf.transpose(x) @ x + decay * tf.eye(x.shape[1], dtype=x.dtype)
+        w = tf.linalg.solve(matrix, tf.transpose(x) @ y[:, tf.newaxis])[:, 0]
+        value = tf.reduce_sum((tf.linalg.matvec(new_x, w) - new_y) ** 2) / 2
+    return tape.gradient(value, decay)
 
 
 @penalty.wrong("sign")

@@ -1,5 +1,7 @@
 """Exercises and predictions of the notebook "Differentiate the training"."""
 
+import weakref
+
 from tapelab.exercises import Exercise, Function, Prediction
 from tapelab.exercises.landscapes import bowl, gradient_at, product_at, valley
 
@@ -311,21 +313,36 @@ def _(fit, judge, w, rate):
     return -rate * tf.reduce_sum(g * gradient_at(judge, w - rate * g))
 
 
-def _by_jacobian(f, w, rate, steps):
-    """The whole run on a tape, and as many backward passes as the point has entries."""
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(rate)
-        point = _points(f, w, tf.fill([steps], rate))[-1]
-        parts = tf.unstack(point)
-    return tf.stack([tape.gradient(part, rate) for part in parts])
-
-
 def _long_runs(random, dtype):
     trials = []
     for f, size, rate, steps in ((bowl, 2, 0.1, 3), (bowl, 3, 0.06, 10), (valley, 4, 0.08, 5)):
         w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
         trials.append((f, w, tf.constant(rate, dtype), steps))
     return trials
+
+
+def _observe_run(answer, f, w, rate, steps):
+    levels, kept = [], []  # what a tape keeps of each step; how many steps it holds at the next one
+
+    def watched(w):
+        kept.append(sum(one() is not None for one in levels))
+        level = tf.tanh(f(w) / 8)
+        if tf.executing_eagerly():
+            levels.append(weakref.ref(level))
+        return 8 * level
+
+    return {
+        "the derivative": answer(watched, w, rate, steps),
+        "the earlier steps still in memory at a later one": max(kept, default=0),
+    }
+
+
+def _carried(f, w, rate, steps):
+    """Forward mode, by TensorFlow."""
+    with tf.autodiff.ForwardAccumulator(rate, tf.ones_like(rate)) as accumulator:
+        for _ in range(steps):
+            w = w - rate * gradient_at(f, w)
+    return accumulator.jvp(w)
 
 
 sensitivity = Exercise(
@@ -340,7 +357,7 @@ sensitivity = Exercise(
         "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [14 Without the "
         "matrix](14_without_the_matrix.ipynb): `outer.gradient(g, w, output_gradients=s)`.",
     ),
-    checker=Function(reference=_by_jacobian, inputs=_long_runs),
+    checker=Function(reference=_carried, inputs=_long_runs, observe=_observe_run),
 )
 
 
@@ -366,6 +383,17 @@ def _(f, w, rate, steps):
         s = s - g - rate * Hs
         w = w - rate * g
     return s
+
+
+@sensitivity.mistake("long_tape")
+def _(f, w, rate, steps):
+    """The numbers are right. But one tape has recorded the whole run and keeps every step. What can travel with the
+    point?"""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(rate)
+        point = _points(f, w, tf.fill([steps], rate))[-1]
+        parts = tf.unstack(point)
+    return tf.stack([tape.gradient(part, rate) for part in parts])
 
 
 @sensitivity.mistake("frozen")

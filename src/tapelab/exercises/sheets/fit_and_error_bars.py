@@ -19,7 +19,7 @@ steps = Prediction(
     options=("about 10", "about 100", "about 1000"),
     remarks=(
         ("about 100", "With gradients alone, a good method takes some forty. This one also has the curvature."),
-        ("about 1000", "That is Adam, at the best of four rates. Here every step solves a linear system."),
+        ("about 1000", "Gradients alone may take that many. Here every step solves a linear system."),
     ),
 )
 
@@ -41,6 +41,16 @@ inside = Prediction(
     remarks=(
         ("95 %", "All four widths are right, and that is not enough: a cloud has a shape as well."),
         ("50 %", "The cloud leaves the ellipsoid, but not by that much."),
+    ),
+)
+
+
+in_gap = Prediction(
+    "fit_and_error_bars.in_gap",
+    options=("narrower", "about as wide", "wider"),
+    remarks=(
+        ("about as wide", "Among the points, yes. What does one set of weights know of the others that fit as well?"),
+        ("wider", "The straight line goes on for ever, true. But at which weights is its slope taken?"),
     ),
 )
 
@@ -227,6 +237,106 @@ def _():
     }
 
     return factors
+
+
+def _jacobians(random, dtype):
+    """Jacobians at training points and at others, the noise and the prior; more weights than points, and fewer."""
+    return [
+        (
+            tf.constant(random.normal(size=(points, weights)), dtype),
+            tf.constant(random.normal(size=(others, weights)), dtype),
+            sigma,
+            prior,
+        )
+        for points, others, weights, sigma, prior in ((3, 2, 5, 0.5, 1.8), (7, 4, 3, 0.7, 0.7), (4, 6, 6, 1.5, 1.3))
+    ]
+
+
+def _by_kernels(J, J_new, sigma, prior):
+    """The same variance as a Gaussian process gives it, with matrices of the size of the points."""
+    among = J @ tf.transpose(J) * prior**2 + sigma**2 * tf.eye(len(J), dtype=J.dtype)
+    across = J_new @ tf.transpose(J) * prior**2
+    before = tf.reduce_sum(J_new**2, axis=1) * prior**2
+    return tf.sqrt(before - tf.reduce_sum(across * tf.transpose(tf.linalg.solve(among, tf.transpose(across))), axis=1))
+
+
+def _precision(J, sigma, prior):
+    return tf.transpose(J) @ J / sigma**2 + tf.eye(J.shape[1], dtype=J.dtype) / prior**2
+
+
+def _variances(J_new, covariance):
+    return tf.reduce_sum((J_new @ covariance) * J_new, axis=1)
+
+
+bars = Exercise(
+    title="The error bars of a network",
+    minutes=8,
+    hints=(
+        r"The residuals of the weights are measurements too: divide each row of the whole Jacobian by its noise. "
+        r"What do they add to $J^\top J/\sigma^2$?",
+        r"They add $I/s^2$, with $s$ the prior's width, and $C$ is the inverse of the sum. For one row $j$ of `J_new` "
+        r"the variance is $j C j^\top$.",
+        "`tf.reduce_sum((J_new @ C) * J_new, axis=1)` is that diagonal.",
+    ),
+    checker=Function(reference=_by_kernels, inputs=_jacobians, rtol=2e-3),
+)
+
+
+@bars.starter("error_bars")
+def _(J, J_new, sigma, prior):
+    return ...  # one standard deviation for each row of J_new
+
+
+@bars.right
+def _(J, J_new, sigma, prior):
+    """What the data tell and what the prior tells add up. The inverse of the sum is the covariance of the weights, and
+    each row carries it to a prediction."""
+    H = tf.transpose(J) @ J / sigma**2 + tf.eye(J.shape[1], dtype=J.dtype) / prior**2
+    C = tf.linalg.inv(H)
+    return tf.sqrt(tf.reduce_sum((J_new @ C) * J_new, axis=1))
+
+
+@bars.mistake("variance")
+def _(J, J_new, sigma, prior):
+    """This is the variance. An error bar has the unit of the prediction itself."""
+    return _variances(J_new, tf.linalg.inv(_precision(J, sigma, prior)))
+
+
+@bars.mistake("diagonal")
+def _(J, J_new, sigma, prior):
+    """You inverted the diagonal alone, as if the weights were independent. The inverse of the diagonal is not the
+    diagonal of the inverse."""
+    return tf.sqrt(tf.linalg.matvec(J_new**2, 1 / tf.linalg.diag_part(_precision(J, sigma, prior))))
+
+
+@bars.mistake("widths")
+def _(J, J_new, sigma, prior):
+    """You used each weight's own error bar and left out the covariances."""
+    return tf.sqrt(tf.linalg.matvec(J_new**2, tf.linalg.diag_part(tf.linalg.inv(_precision(J, sigma, prior)))))
+
+
+@bars.mistake("with_noise")
+def _(J, J_new, sigma, prior):
+    """This is the error bar of a new *measurement*: the noise is in it. That of the curve was asked for."""
+    return tf.sqrt(_variances(J_new, tf.linalg.inv(_precision(J, sigma, prior))) + sigma**2)
+
+
+@bars.mistake("sigma_once")
+def _(J, J_new, sigma, prior):
+    r"""The loss is divided by $2\sigma^2$, so $J^\top J$ is divided by the *square* of the noise."""
+    return tf.sqrt(_variances(J_new, tf.linalg.inv(_precision(J, sigma**0.5, prior))))
+
+
+@bars.mistake("prior_variance")
+def _(J, J_new, sigma, prior):
+    """A wide prior tells little of a weight, so it adds little: one over its square. You added the square."""
+    return tf.sqrt(_variances(J_new, tf.linalg.inv(_precision(J, sigma, 1 / prior))))
+
+
+@bars.mistake("noise_left_out")
+def _(J, J_new, sigma, prior):
+    r"""$J^\top J$ without the noise: then precise and coarse measurements would give the same error bar."""
+    return tf.sqrt(_variances(J_new, tf.linalg.inv(_precision(J, 1.0, prior))))
 
 
 def _best_of_all(f, p, times, candidates, which):

@@ -1,5 +1,6 @@
 """Exercises and predictions of the notebook "Forward mode"."""
 
+import functools
 from unittest import mock
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
@@ -129,7 +130,7 @@ one_weight = Exercise(
     checker=Function(
         reference=_one_weight,
         inputs=_layers,
-        observe=_count_passes("the derivative", lambda *arguments: 1),
+        observe=_count_passes("the derivative", lambda *arguments: 1, _one_weight),
         axes=("example", "output"),
     ),
 )
@@ -373,7 +374,7 @@ round_trip = Exercise(
     checker=Function(
         reference=_round_trip,
         inputs=_residuals,
-        observe=_count_passes("the product", lambda *arguments: 2),
+        observe=_count_passes("the product", lambda *arguments: 2, _round_trip),
         axes=("input",),
     ),
 )
@@ -532,7 +533,7 @@ band = Exercise(
     checker=Function(
         reference=_differences,
         inputs=_bands,
-        observe=_count_passes("the Jacobian", lambda f, x: 3),
+        observe=_count_passes("the Jacobian", lambda f, x: 3, _differences),
         axes=("output", "input"),
     ),
     seconds=60.0,  # each eager call of `jacobian` traces anew
@@ -622,6 +623,7 @@ def _gathering(random, dtype):
 def _observe_tapes_only(answer, *arguments):
     used = False
 
+    @functools.wraps(answer)
     def watched(*given):
         nonlocal used
         with mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator:
@@ -629,7 +631,7 @@ def _observe_tapes_only(answer, *arguments):
         used = accumulator.called
         return result
 
-    counted = _count_passes("the product", lambda *given: 2)(watched, *arguments)
+    counted = _count_passes("the product", lambda *given: 2, _jv)(watched, *arguments)
     return counted | {"an accumulator was used": used}
 
 
@@ -740,6 +742,12 @@ def _(f, x, v):
             y = f(x)
         back = tf.convert_to_tensor(inner.gradient(y, x))
     return outer.gradient(back, x, output_gradients=v)
+
+
+@tapes_only.wrong("other")
+def _(f, x, v):
+    x64, step = tf.cast(x, tf.float64), 1e-5 * tf.cast(v, tf.float64)
+    return tf.cast((f(x64 + step) - f(x64 - step)) / 2e-5, x.dtype)
 
 
 @tapes_only.wrong("none")

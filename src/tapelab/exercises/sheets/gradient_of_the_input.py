@@ -227,6 +227,16 @@ def _cam_by_einsum(features_of, score_of, x):
     return tf.nn.relu(tf.einsum("hwc,c->hw", features, weights))
 
 
+def _observe_map(answer, features_of, score_of, x):
+    calls = []
+
+    def counted(x):
+        calls.append(x)
+        return features_of(x)
+
+    return {"the map": answer(counted, score_of, x), "the calls of features_of": len(calls)}
+
+
 def _scenes(random, dtype):
     """Pictures that are not square."""
     return [(_features_of, _score_of, tf.constant(random.normal(size=shape), dtype)) for shape in ((3, 4), (5, 2))]
@@ -240,7 +250,7 @@ cam = Exercise(
         "Compute the features once, watch them, and give *them* to `score_of`.",
         "`tf.reduce_mean(…, axis=[0, 1])` of the gradient has one number for each channel.",
     ),
-    checker=Function(reference=_cam_by_einsum, inputs=_scenes),
+    checker=Function(reference=_cam_by_einsum, inputs=_scenes, observe=_observe_map),
 )
 
 

@@ -288,7 +288,7 @@ curvature = Exercise(
     checker=Function(
         reference=_curvature,
         inputs=_points_with_directions,
-        observe=_count_passes("the curvature", lambda f, x, v: 3),
+        observe=_count_passes("the curvature", lambda f, x, v: 3, _curvature),
     ),
     seconds=30.0,  # an answer that builds the Hessian traces anew with each call
 )
@@ -387,6 +387,11 @@ def _(f, x, v):
             y = f(x + t * v)
         slope = inner.gradient(y, t)
     return outer.gradient(slope, t)
+
+
+@curvature.wrong("other")
+def _(f, x, v):
+    return _curvature(f, x, v)
 
 
 @curvature.wrong("one_dtype")

@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "Jacobians"."""
 
 import functools
+import inspect
 import math
 from unittest import mock
 
@@ -73,7 +74,7 @@ gibibytes = Prediction(
 )
 
 
-def _count_passes(name, most):
+def _count_passes(name, most, reference=None):
     """Return an observer for `Function`: an answer's result, and whether it took few passes.
 
     A pass is a call of `gradient`, an accumulator, or one element of the target of `jacobian`; of `batch_jacobian`,
@@ -82,6 +83,8 @@ def _count_passes(name, most):
     Args:
         name: what the result is called in the feedback.
         most: from a trial's arguments to the number of passes that is few enough.
+        reference: the one function that may do without a pass. Of any other that is told: differences of values are
+            no derivative by a tape.
     """
 
     def observe(answer, *arguments):
@@ -124,7 +127,10 @@ def _count_passes(name, most):
         ):
             result = answer(*arguments)
         few = most(*arguments)
-        return {name: result, "the number of passes": f"{'at most' if count <= few else 'more than'} {few}"}
+        told = f"{'at most' if count <= few else 'more than'} {few}"
+        if not count and inspect.unwrap(answer) is not reference:
+            told = "none, by a tape or an accumulator"
+        return {name: result, "the number of passes": told}
 
     return observe
 
@@ -180,7 +186,7 @@ fewest_passes = Exercise(
     checker=Function(
         reference=_differences,
         inputs=_maps,
-        observe=_count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x))),
+        observe=_count_passes("the Jacobian", lambda f, x: min(len(f(x)), len(x)), _differences),
         axes=("output", "input"),
         dtypes=(tf.float32, tf.float64),
     ),
@@ -239,6 +245,11 @@ def _(f, x):
     if y.shape[0] > x.shape[0]:
         return tape.jacobian(y, x)
     return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.wrong("other")
+def _(f, x):
+    return _differences(f, x)
 
 
 @fewest_passes.wrong("transpose")

@@ -20,16 +20,6 @@ other_source = Prediction(
     ),
 )
 
-paused = Prediction(
-    "multiple_tapes.paused",
-    remarks=(
-        ([6.0, 6.0], "`stop_recording` pauses the tape that it is called on. `tape_1` went on."),
-        ([33.0, 33.0], "`tape_0` was paused while the cube was computed."),
-        ([33.0, 6.0], "It is the other way round: the pause is `tape_0`'s."),
-        ([None, 33.0], "`tape_0` recorded the square, and that path is left."),
-    ),
-)
-
 how_many_none = Prediction(
     "multiple_tapes.how_many_none",
     remarks=(

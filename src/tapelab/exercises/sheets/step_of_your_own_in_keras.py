@@ -1,5 +1,7 @@
 """Exercises and predictions of the notebook "A step of your own in Keras"."""
 
+import weakref
+
 from tapelab.exercises import Exercise, Function, Prediction
 
 import numpy as np
@@ -54,11 +56,18 @@ def _batches(random, dtype):
     ]
 
 
-def _by_log_softmax(model, x, y, sample_weight):
-    logits = np.asarray(model(x, training=True), np.float64)
-    logits = logits - logits.max(axis=1, keepdims=True)
-    chosen = logits[np.arange(len(logits)), y] - np.log(np.exp(logits).sum(axis=1))
-    return tf.constant(-np.mean(sample_weight.numpy() * chosen) + sum(map(float, model.losses)), x.dtype)
+def _by_log_sum(model, x, y, sample_weight):
+    logits = model(x, training=True)
+    each = tf.reduce_logsumexp(logits, axis=1) - tf.gather(logits, y, batch_dims=1)
+    return tf.reduce_mean(sample_weight * each) + model.losses[0] + model.losses[1]
+
+
+def _differentiated(answer, model, *batch):
+    """A loss, and what a step takes from it."""
+    with tf.GradientTape() as tape:
+        tape.watch(model.kernel)
+        loss = answer(model, *batch)
+    return {"the loss": loss, "its gradient": tape.gradient(loss, model.kernel) if tf.is_tensor(loss) else loss}
 
 
 def _costs_of(model, x, y, training=True):
@@ -74,7 +83,8 @@ step_loss = Exercise(
         "the mean over the batch.",
         "`model.losses` is a list of scalars: `tf.add_n`, after the call.",
     ),
-    checker=Function(reference=_by_log_softmax, inputs=_batches),
+    # In float32, in which Keras' own losses compute.
+    checker=Function(reference=_by_log_sum, inputs=_batches, observe=_differentiated, dtypes=(tf.float32,)),
 )
 
 
@@ -123,6 +133,12 @@ def _(model, x, y, sample_weight):
     return tf.reduce_sum(sample_weight * _costs_of(model, x, y)) + tf.add_n(model.losses)
 
 
+@step_loss.mistake("penalties_as_numbers")
+def _(model, x, y, sample_weight):
+    """The value is right, and its gradient is not: the penalties are numbers here, so nothing pulls at the weights."""
+    return tf.reduce_mean(sample_weight * _costs_of(model, x, y)) + sum(map(float, model.losses))
+
+
 @step_loss.mistake("all_careless")
 def _(model, x, y, sample_weight):
     """This is the careless step's loss. The table of this section says what it loses."""
@@ -130,24 +146,37 @@ def _(model, x, y, sample_weight):
 
 
 def _texts(random, dtype):
-    """A loss for each line, weights, and texts with different numbers of lines."""
+    """Weights, and texts with different numbers of lines."""
     trials = []
     for numbers, d in (((5, 1, 2), 3), ((1, 6), 4), ((2, 3, 1, 7), 2)):
         w = tf.constant(random.normal(size=(d, 2)), dtype)
-        parts = [tf.constant(random.normal(size=(n, d)) + n, dtype) for n in numbers]
-        trials.append((_costs, w, parts))
+        trials.append((w, [tf.constant(random.normal(size=(n, d)) + n, dtype) for n in numbers]))
     return trials
 
 
-def _costs(w, text):
-    return tf.reduce_sum(tf.tanh(text @ w) ** 2 + 0.1 * text @ w, axis=1)
+def _observe_parts(answer, w, parts):
+    bent, lines, kept = [], [], []  # what a tape keeps of each part; how many parts it holds when the next one comes
+
+    def costs(w, text):
+        kept.append(sum(one() is not None for one in bent))
+        lines.append(len(text))
+        tanh = tf.tanh(text @ w)
+        if tf.executing_eagerly():
+            bent.append(weakref.ref(tanh))
+        return tf.reduce_sum(tanh**2 + 0.1 * text @ w, axis=1)
+
+    return {
+        "the gradient": answer(costs, w, parts),
+        "the rows recorded at once": max(lines, default=0),
+        "the earlier parts still in memory when the next one comes": max(kept, default=0),
+    }
 
 
-def _joined(costs, w, parts):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        value = tf.reduce_mean(costs(w, tf.concat(parts, axis=0)))
-    return tape.gradient(value, w)
+def _weighed(costs, w, parts):
+    """Each part's mean, weighed by its share of the lines."""
+    number = sum(map(len, parts))
+    means = zip(parts, _gradients(costs, w, parts, tf.reduce_mean), strict=True)
+    return tf.add_n([len(part) / number * mean for part, mean in means])
 
 
 def _gradients(costs, w, parts, reduce):
@@ -168,7 +197,7 @@ parts = Exercise(
         "Open a tape for each part, differentiate the *sum* of its costs, and add up the gradients.",
         "Divide once, at the end, by the number of all lines.",
     ),
-    checker=Function(reference=_joined, inputs=_texts),
+    checker=Function(reference=_weighed, inputs=_texts, observe=_observe_parts),
 )
 
 
@@ -189,6 +218,24 @@ def _(costs, w, parts):
         total += tape.gradient(value, w)
         number += len(part)
     return total / number
+
+
+@parts.mistake("joined")
+def _(costs, w, parts):
+    """All lines were recorded at once: the batch that did not fit into memory is back."""
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        value = tf.reduce_mean(costs(w, tf.concat(parts, axis=0)))
+    return tape.gradient(value, w)
+
+
+@parts.mistake("one_tape")
+def _(costs, w, parts):
+    """One tape has recorded all parts, and keeps them until it is asked. Open one for each part, and ask it."""
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        value = tf.add_n([tf.reduce_sum(costs(w, part)) for part in parts]) / sum(map(len, parts))
+    return tape.gradient(value, w)
 
 
 @parts.mistake("mean_of_means")

@@ -494,8 +494,8 @@ def _(first_call, later_call, eager_call):
     l)$: what tracing costs beyond a call, divided by what each call saves. Where a call saves nothing, it never
     pays."""
     if later_call >= eager_call:
-        return 1 if first_call < eager_call else None
-    return max(1, int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1)
+        return None
+    return int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1
 
 
 @pays.mistake("equal_counts")

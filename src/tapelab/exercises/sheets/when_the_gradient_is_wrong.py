@@ -265,7 +265,8 @@ def _points(random, dtype):
 
     shown = (tf.constant([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]], dtype),)
     near = repeated(1e-6 * random.normal(size=(4, 2)))  # where the ε of section 2, 1e-12, is no smaller than the rest
-    return [shown, repeated(random.normal(size=(5, 3))), repeated(random.normal(size=(7, 2))), near]
+    far = repeated(1000.0 + random.normal(size=(4, 2)))  # where |a|² + |b|² - 2 a·b has lost its digits
+    return [shown, repeated(random.normal(size=(5, 3))), repeated(random.normal(size=(7, 2))), near, far]
 
 
 @tf.custom_gradient
@@ -367,6 +368,16 @@ def _(x):
     are to be exact."""
     squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
     return tf.sqrt(tf.maximum(squared, 1e-30))
+
+
+@distances.mistake("expanded_square")
+def _(x):
+    """Right near the origin. At points about 1000 the squares are about 10⁶, and their sum minus twice the product has
+    lost the digits of the distance. Subtract the points first, and square then."""
+    products = x @ tf.transpose(x)
+    norms = tf.linalg.diag_part(products)
+    squared = tf.maximum(norms[:, None] + norms - 2.0 * products, 0.0)
+    return tf.where(squared > 0, tf.sqrt(tf.where(squared > 0, squared, 1.0)), 0.0)
 
 
 @distances.mistake("squared")

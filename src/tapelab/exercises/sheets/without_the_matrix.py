@@ -101,7 +101,7 @@ product = Exercise(
     checker=Function(
         reference=_product,
         inputs=_directions,
-        observe=_count_passes("the product", lambda f, xs, vs: 5),
+        observe=_count_passes("the product", lambda f, xs, vs: 5, _product),
     ),
     seconds=30.0,  # forward-over-reverse, where the answer takes it, is slow the first time
 )
@@ -333,7 +333,7 @@ _PRODUCTS = 1000  # fewer than the largest matrix has rows
 def _indefinite(random, dtype):
     """Products with matrices of which the lowest eigenvalue is negative, and a vector to start from."""
     trials = []
-    for eigenvalues in ([-1.0, 2.0, 6.0], [-3.0, -1.0, 0.5, 2.0, 8.0], [-9.0, -2.0, 1.0, 4.0]):
+    for eigenvalues in ([-1.0, 2.0, 6.0], [-30.0, -10.0, 5.0, 20.0, 80.0], [-9.0, -2.0, 1.0, 4.0]):
         n = len(eigenvalues)
         vectors = np.linalg.qr(random.normal(size=(n, n)))[0]
         matrix = tf.constant(vectors @ np.diag(eigenvalues) @ vectors.T, dtype)
@@ -451,6 +451,16 @@ def _(product, v):
 
     shift = tf.abs(power_iteration(product, v))
     return power_iteration(lambda u: shift * u - product(u), v)
+
+
+@lowest.mistake("fixed_shift")
+def _(product, v):
+    """A shift that suits one matrix is too small for another, and too large a one takes too many products. Which number
+    bounds the eigenvalues of the matrix that you are given?"""
+    for _ in range(400):
+        v = 20 * v - product(v)
+        v = v / tf.norm(v)
+    return tf.tensordot(v, product(v), 1)
 
 
 @lowest.mistake("smallest_magnitude")

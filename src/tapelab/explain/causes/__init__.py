@@ -23,12 +23,11 @@ class Cause:
 
     Attributes:
         code: its stable name.
-        title: a few words, as they are written on a cut edge of a drawing.
+        title: a few words, as they are written on a cut edge of a drawing; those of the code, if the row has none.
         sentence: what `explain` says: {source} and {target} as the learner calls them, {op} the operation, {of} its
             argument, {x} the value there, and what a rule found besides.
         otherwise: other sentences, by what the rule saw.
         meaning: what happened, for a learner.
-        recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
         fix: what to write.
         sentence_in_a_model, fix_in_a_model: what `diagnose` says in place of these, with {of_layer} for the layer.
@@ -49,7 +48,6 @@ class Cause:
     title: str = ""
     sentence: str = ""
     otherwise: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    recognised: str = ""
     example: str = ""
     fix: str = ""
     sentence_in_a_model: str = ""
@@ -74,7 +72,7 @@ class Symptom:
     Attributes:
         meaning: when it is so.
         heading: what the answer's first line says of the gradient.
-        title: in a word or two, where the gradient is bad: the title of a drawing.
+        title: in a word or two, where the gradient is bad: the title of a drawing; its name, if the row has none.
         begins: what is written on the box at which it began.
         unexplained: what is said of the gradient where nothing is wrong.
     """
@@ -104,10 +102,10 @@ def _read(*tables: str) -> dict[str, Cause]:
     found = {}
     for table in tables:
         for code, row in _rows(table):
-            prose = {key: _one_line(row[key]) for key in ("meaning", "sentence", "recognised") if key in row}
+            prose = {key: _one_line(row[key]) for key in ("meaning", "sentence") if key in row}
             prose["otherwise"] = {seen: _one_line(text) for seen, text in row.get("otherwise", {}).items()}
             written = {key: row[key].strip() for key in ("example", "fix", "fix_in_a_model") if key in row}
-            found[code] = Cause(code, **(row | prose | written))
+            found[code] = Cause(code, **({"title": code.replace("_", " ")} | row | prose | written))
     return found
 
 
@@ -119,7 +117,7 @@ CAUSES = _read("none_at_the_source", "none_on_the_way", "none_at_the_target", "n
 REMARKS = _read("remarks")
 VALUES = _read("value_not_finite", "value_zero", "value_at_special_points", "value_huge_or_tiny", "value_wrong")
 RETRACED = _read("retracing")
-SYMPTOMS = {name: Symptom(**row) for name, row in _rows("symptoms")}
+SYMPTOMS = {name: Symptom(**({"title": name} | row)) for name, row in _rows("symptoms")}
 STATUSES = {name: Status(**row) for name, row in _rows("statuses")}
 RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}
 # What became of a fix when it was run in the replayed program → what is written above it.

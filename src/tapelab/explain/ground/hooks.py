@@ -154,7 +154,7 @@ def listen(listener: Any) -> None:
     with contextlib.ExitStack() as blocks:
         for name, replacement in _replacements.items():
             owner, attribute, _ = private.HOOKED[name]
-            blocks.enter_context(process.replaced(owner, attribute, replacement, everywhere=True))
+            blocks.enter_context(process.replaced_everywhere(owner, attribute, replacement))
         private.context.context().add_op_callback(_on_operation)
         _thread.listeners.append(listener)
         _held[id(listener)] = blocks.pop_all(), _thread.listeners, private.context.context().op_callbacks
@@ -168,7 +168,7 @@ def silence(listener: Any) -> None:
 
 
 def forget(listener: Any) -> contextlib.ExitStack | None:
-    """Undo `listen` without ever waiting for a lock, from any thread: for finalisers. The hooks go with the result."""
+    """Undo `listen` from any thread, as a finaliser may be called in any. The hooks go with the result."""
     blocks, listeners, callbacks = _held.pop(id(listener), (None, [], []))
     if listener in listeners:
         listeners.remove(listener)

@@ -266,9 +266,9 @@ def _run_own_step(model: tf.keras.Model, batch: Any) -> tuple[ExplainTape, list[
 def _noting(asked: list[tuple[Any, Any]]) -> contextlib.AbstractContextManager[Any]:
     """Append (target, sources) to a list for each gradient that a tape is asked for within this context."""
 
-    def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
+    def gradient(own: Any, self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         asked.append((target, sources))
-        return process.original(tf.GradientTape, "gradient")(self, target, sources, *arguments, **keywords)
+        return own(self, target, sources, *arguments, **keywords)
 
     return process.replaced(tf.GradientTape, "gradient", gradient)
 

@@ -12,7 +12,7 @@ import pathlib
 import tomllib
 from typing import Any
 
-from tapelab.graphs.operations.operation import Fact, Kernel, Operation, Wrong
+from tapelab.graphs.operations.operation import Kernel, Operation, Wrong
 
 _TABLES = pathlib.Path(__file__).parent
 _UNKNOWN = Operation()
@@ -41,19 +41,17 @@ def _wrong() -> dict[str, tuple[Wrong, ...]]:
 
 def _operations() -> dict[str, Operation]:
     names = _read("names")
-    kinds = frozenset().union(*(fact.of for fact in FACTS.values()))
+    kinds = frozenset().union(*FACTS.values())
     return {
         kind: Operation(
-            frozenset(name for name, fact in FACTS.items() if kind in fact.of),
+            frozenset(name for name, of in FACTS.items() if kind in of),
             **{column: found[kind] for column, found in names.items() if kind in found},
         )
         for kind in sorted(kinds)
     }
 
 
-FACTS: dict[str, Fact] = {
-    name: Fact(row["means"], frozenset(row["of"].split(", "))) for name, row in _read("facts").items()
-}
+FACTS: dict[str, frozenset[str]] = {name: frozenset(of.split(", ")) for name, of in _read("facts").items()}
 OPERATIONS: dict[str, Operation] = _operations()
 WRONG: dict[str, tuple[Wrong, ...]] = _wrong()
 EFFECTS: dict[str, tuple[str, ...]] = _read("effects")
@@ -69,4 +67,4 @@ def with_fact(*facts: str) -> frozenset[str]:
     """Return the types of the operations of which one of these facts of `FACTS` holds."""
     if unknown := set(facts) - FACTS.keys():
         raise ValueError(f"there is no fact {', '.join(unknown)}; expected one of {', '.join(FACTS)}")
-    return frozenset().union(*(FACTS[fact].of for fact in facts))
+    return frozenset().union(*(FACTS[fact] for fact in facts))

@@ -3,13 +3,6 @@
 from typing import NamedTuple
 
 
-class Fact(NamedTuple):
-    """Something that holds of operations: what it means, and of which types it holds."""
-
-    means: str
-    of: frozenset[str]
-
-
 class Operation(NamedTuple):
     """What is known of an operation.
 
@@ -17,7 +10,7 @@ class Operation(NamedTuple):
         facts: what holds of it, keys of `FACTS`.
         words: what the Python interface calls it, a function or a sign, the one that people know best first; empty
             where that is its type in small letters.
-        mirror: the operation that gives the same but for the sign if the sign of all values is changed.
+        mirror: of a maximum, the operation that gives the minimum of the same values.
         transposed_by: of a product of two matrices, the attributes by which the one and the other are transposed.
     """
 
@@ -36,16 +29,16 @@ class Wrong(NamedTuple):
 
     Attributes:
         code: its name in the table.
+        why: what the operation does, and what to write instead.
         needs: which derivatives are wrong: "gradient", "tangents" or "second", and all that is made from them; or only
             where an input is special: "second_at_zero" and "at_points".
-        why: what the operation does, and what to write instead.
         inputs: the numbers of the inputs that must not depend on the sources; none named: any.
         rule: what the graph must look like besides, a name in `tapelab.derivatives.wrong.rules`; "" if nothing.
     """
 
     code: str
-    needs: str
     why: str
+    needs: str = "gradient"
     inputs: tuple[int, ...] = ()
     rule: str = ""
 

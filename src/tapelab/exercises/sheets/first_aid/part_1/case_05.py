@@ -29,7 +29,8 @@ second_step = Exercise(
         "`w = …` does not change what `w` was. It gives the name to something else. To what?",
         "Leaving out the steps whose gradient is `None` leaves out all but the first. What should still be a variable "
         "in the second round?",
-        "A variable is changed by its own methods: `w.assign_sub(0.1 * gradient)`.",
+        "A variable is changed by its own methods: `w.assign_sub(0.1 * gradient)`, on a line of its own. With `w =` "
+        "before it, the name goes to what `assign_sub` returns, and no tape watches that by itself.",
     ),
     checker=Repair(
         reference=_descended,

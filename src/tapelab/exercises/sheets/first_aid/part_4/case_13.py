@@ -8,15 +8,16 @@ import tensorflow as tf
 
 
 def _classified(random, dtype):
-    def trial(rows):
+    def trial(rows, scale=1.0):
         labels = tf.constant(random.integers(0, 3, size=rows), tf.int64)
-        return tf.Variable(normals(random, dtype, 2, 3)), normals(random, dtype, rows, 2), labels
+        return tf.Variable(scale * normals(random, dtype, 2, 3)), normals(random, dtype, rows, 2), labels
 
-    return [trial(4), trial(9)]
+    return [trial(4), trial(9), trial(9, scale=3000.0)]  # in the last, probabilities round to 0
 
 
 def _entropy_slope(w, x, labels):
     logits = x.numpy() @ w.numpy()
+    logits = logits - np.max(logits, axis=1, keepdims=True)
     p = np.exp(logits) / np.sum(np.exp(logits), axis=1, keepdims=True)
     return tf.constant(x.numpy().T @ (p - np.eye(3, dtype=p.dtype)[labels.numpy()]) / len(p))
 
@@ -95,6 +96,20 @@ def _(w, x, labels):
         w,
         lambda w: tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.nn.softmax(tf.matmul(x, w)))
+        ),
+    )
+
+
+@right_answers.mistake("log_of_softmax")
+def _(w, x, labels):
+    """Right while the logits are small. Where they are large a probability rounds to 0, and its logarithm is infinite.
+    A loss that takes the logits themselves does both in one step."""
+    return _gradient(
+        w,
+        lambda w: (
+            -tf.reduce_mean(
+                tf.gather(tf.math.log(tf.nn.softmax(tf.matmul(x, w))), labels, batch_dims=1),
+            )
         ),
     )
 

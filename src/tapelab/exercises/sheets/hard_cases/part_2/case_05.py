@@ -14,7 +14,7 @@ def _columns(random, dtype):
         (tf.constant([[1.0, 3.0], [2.0, 3.0], [4.0, 3.0], [5.0, 3.0]], dtype),),
         (tf.constant(mixed, dtype),),
         (tf.constant(mixed * 0.03125, dtype),),
-        (tf.constant(mixed * 2.0**-22, dtype),),  # quiet
+        (tf.constant(mixed * 2.0**-58, dtype),),  # quiet
     ]
 
 
@@ -115,6 +115,11 @@ def _(x):
     """Every column below the clip is flat now, not only the constant ones: quiet columns get the wrong value and no
     gradient."""
     return tf.reduce_mean(tf.sqrt(tf.maximum(_variance(x), 1e-2)))
+
+
+@spread.wrong("values")
+def _(x):
+    return tf.reduce_mean(tf.sqrt(_variance(x) + 1e-30))  # less than any ordinary variance, and more than a quiet one
 
 
 @spread.wrong("as_before")

@@ -14,11 +14,12 @@ def _queries(random, dtype):
     allowed = random.integers(0, 2, size=(5, 4)).astype(bool)
     allowed[:, 1], allowed[3] = True, False
     scores, values = random.normal(size=(5, 4)), random.normal(size=(4, 3))
-    unknown = scores.copy()
+    unknown, far = scores.copy(), np.where(allowed, scores + [[-200.0], [-100.0], [0.0], [0.0], [100.0]], 200.0)
     unknown[0, 1] = np.nan
     return [
         trial([[1.0, 2.0], [0.5, 0.5]], [[1.0, 2.0], [3.0, 5.0]], [[True, True], [False, False]]),
         trial(scores, values, allowed),
+        trial(far, values, allowed),
         trial(unknown, values, allowed),
     ]
 
@@ -32,7 +33,8 @@ def _observe_attention(answer, scores, values, allowed):
 def _attention(scores, values, allowed):
     """The softmax written out over what is allowed."""
     kept = tf.constant(np.asarray(allowed), scores.dtype)
-    exponentials = kept * tf.exp(scores)
+    largest = np.max(scores, axis=1, keepdims=True, where=np.asarray(allowed), initial=-1e9)
+    exponentials = kept * tf.exp(tf.where(allowed, scores - largest, 0.0))
     total = tf.reduce_sum(exponentials, axis=1, keepdims=True)
     empty = tf.constant(~np.any(allowed, axis=1, keepdims=True), scores.dtype)
     return tf.matmul(exponentials / (total + empty), values)
@@ -119,6 +121,14 @@ def _(scores, values, allowed):
 def _(scores, values, allowed):
     """A score of 0 is no mask: its weight is in proportion to e⁰ = 1."""
     return tf.matmul(tf.nn.softmax(scores * tf.cast(allowed, scores.dtype)), values)
+
+
+@attention.mistake("exponentials")
+def _(scores, values, allowed):
+    """Right for scores of ordinary size. An exponential overflows above 88, and a row far below 0 vanishes: a softmax
+    subtracts the largest score first, and it has to be the largest of those that are *allowed*."""
+    exponentials = tf.exp(scores) * tf.cast(allowed, scores.dtype)
+    return tf.matmul(tf.math.divide_no_nan(exponentials, tf.reduce_sum(exponentials, axis=1, keepdims=True)), values)
 
 
 @attention.mistake("not_normalised")
