@@ -1,6 +1,7 @@
 """What is around a call: a tf.function that AutoGraph converts, and open tapes."""
 
 import logging
+import re
 import sys
 import traceback
 from functools import partial
@@ -77,19 +78,19 @@ def test_the_users_function_is_converted_where_it_needs_it(autograph):
 
 
 def calls(f):
-    """How many of the library's own Python functions a call of f runs."""
-    count = 0
+    """The files of the library's own Python functions that a call of f runs, one for each call."""
+    files = []
 
     def note(frame, event, _):
-        nonlocal count
-        count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            files.append(Path(frame.f_code.co_filename).relative_to(PACKAGE))
 
     sys.setprofile(note)
     try:
         f()
     finally:
         sys.setprofile(None)
-    return count
+    return files
 
 
 NESTED = {f"layer_{number}": {"b": X, "w": X} for number in range(5)}
@@ -111,7 +112,22 @@ WARM = {
 def test_a_call_that_has_been_compiled_runs_little_python(name):
     transform, arguments, most = WARM[name]
     transform(*arguments)
-    assert calls(lambda: transform(*arguments)) <= most
+    assert len(calls(lambda: transform(*arguments))) <= most
+
+
+def test_a_first_hessian_takes_the_way_of_the_picture():
+    weights = [tf.Variable(tf.random.stateless_normal(shape, [0, 1])) for shape in ((8, 16), (16, 16), (16, 6))]
+    x = tf.random.stateless_normal((64, 8), [0, 2])
+    loss = lambda x: tf.reduce_mean((tf.tanh(tf.tanh(x @ weights[0]) @ weights[1]) @ weights[2]) ** 2)  # noqa: E731
+    way = calls(lambda: hessian(loss, wrt=weights)(x))
+    assert len(way) <= 6000
+    own = {path.relative_to("derivatives") for path in way if path.parts[0] == "derivatives"} - {Path("__init__.py")}
+    assert len(own) == 12
+    picture = Path(__file__).parents[1].joinpath("site", "_static", "hessian.svg").read_text("utf-8")
+    assert {path.name for path in own if path.parent == Path()} == set(
+        re.findall(r"\w+\.py", re.findall(r"</desc>.*", picture, re.DOTALL)[0])
+    )
+    assert f"wrong/ ({len([path for path in own if path.parent == Path('wrong')])} files)" in picture
 
 
 def test_a_tape_that_watches_what_the_function_reads_counts():

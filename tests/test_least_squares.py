@@ -275,26 +275,25 @@ def test_in_float32():
 
 
 ENDS = {
-    "a fit": (lambda x: x - tf.constant([1.0, 2.0], tf.float64), [0.0, 0.0], 2, 1.0, "a minimum of the linearised"),
-    "at the start": (lambda x: x - tf.constant([1.0, 2.0], tf.float64), [1.0, 2.0], 2, 1.0, "a minimum of the linear"),
-    "a curved valley": (lambda x: (1 - x[0], 10 * (x[1] - x[0] ** 2)), [-1.2, 1.0], 2, 0.447, "a minimum of the line"),
-    "stretched": (lambda x: x * tf.constant([1.0, 1e-3], tf.float64), [1.0, 1.0], 2, 1e-3, "a minimum of the linear"),
-    "one residual": (lambda x: x[0] + x[1] - 1, [0.0, 0.0], 1, 0.0, "the Jacobian has rank 1 for 2 parameters"),
-    "a maximum": (lambda x: x**2 - 1, [0.0, 0.0], 0, 0.0, "the Jacobian has rank 0 for 2 parameters"),
-    "a valley": (lambda x: tf.stack([x[0] - 1, x[0] - 1]), [0.0, 0.0], 1, 0.0, "the Jacobian has rank 1 for 2"),
-    "saturated": (lambda x: x[0] * (1 - tf.exp(-x[1] * X)) - X, [9.0, 2e3], 1, 0.0, "the Jacobian has rank 1 for 2"),
+    "a fit": (lambda x: x - tf.constant([1.0, 2.0], tf.float64), [0.0, 0.0], 2, "a minimum of the linearised"),
+    "at the start": (lambda x: x - tf.constant([1.0, 2.0], tf.float64), [1.0, 2.0], 2, "a minimum of the linear"),
+    "a curved valley": (lambda x: (1 - x[0], 10 * (x[1] - x[0] ** 2)), [-1.2, 1.0], 2, "a minimum of the line"),
+    "stretched": (lambda x: x * tf.constant([1.0, 1e-3], tf.float64), [1.0, 1.0], 2, "a minimum of the linear"),
+    "one residual": (lambda x: x[0] + x[1] - 1, [0.0, 0.0], 1, "the Jacobian has rank 1 for 2 parameters"),
+    "a maximum": (lambda x: x**2 - 1, [0.0, 0.0], 0, "the Jacobian has rank 0 for 2 parameters"),
+    "a valley": (lambda x: tf.stack([x[0] - 1, x[0] - 1]), [0.0, 0.0], 1, "the Jacobian has rank 1 for 2"),
+    "saturated": (lambda x: x[0] * (1 - tf.exp(-x[1] * X)) - X, [9.0, 2e3], 1, "the Jacobian has rank 1 for 2"),
 }
 
 
 @pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("name", ENDS)
 def test_what_the_jacobian_tells_of_the_end(name):
-    f, start, rank, smallest, sentence = ENDS[name]
+    f, start, rank, sentence = ENDS[name]
     x = tf.Variable(start, dtype=tf.float64)
     report = levenberg_marquardt(lambda: f(x), wrt=x)
     assert report.converged, report.reason
     assert report.rank == rank
-    np.testing.assert_allclose(report.smallest_singular_value, smallest, atol=1e-3)
     assert report.stands.startswith(sentence)
     if rank < 2:
         with pytest.raises(ValueError, match=rf"rank {rank} for 2 parameters.*the elements .*1 \(in the order of pack"):
@@ -318,6 +317,6 @@ def test_a_jacobian_that_becomes_infinite():
         # Its value is finite at 0, its derivative not; the first step ends there.
         return tf.stack([x[1], tf.where(x[0] > 0.5, x[0], tf.sqrt(tf.abs(x[0])))])
 
-    with pytest.raises(NotFiniteError, match="Jacobian of the residuals is NaN or infinite"):
+    with pytest.raises(NotFiniteError, match="magnitude nan one step from the point"):
         levenberg_marquardt(residuals, wrt=x)
     np.testing.assert_array_equal(x, [1.0, 5.0])

@@ -1,15 +1,14 @@
-"""Newton's methods and L-BFGS: closed forms, negative curvature, what their ends are; interrupts of all methods."""
+"""Newton's methods: closed forms, negative curvature, what their ends are; interrupts of all methods."""
 
 import re
 import sys
 from itertools import pairwise
 
 from tapelab import data
-from tapelab.derivatives import SingularMatrixError
+from tapelab.derivatives import NotFiniteError, SingularMatrixError
 from tapelab.optimize import (
     Objective,
     conjugate_gradient_direction,
-    lbfgs,
     levenberg_marquardt,
     newton,
     newton_cg,
@@ -111,7 +110,6 @@ def uphill(x):
     [
         (newton, lambda y: tf.reduce_sum(y**2)),
         (newton_cg, lambda y: tf.reduce_sum(y**2)),
-        (lbfgs, lambda y: tf.reduce_sum(y**2)),
         (levenberg_marquardt, lambda y: y - 1),
     ],
 )
@@ -141,7 +139,7 @@ def rosenbrock_residuals(x):
 
 @pytest.mark.thorough(keep=3, dear=1)
 @pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
-@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs, levenberg_marquardt])
+@pytest.mark.parametrize("method", [newton, newton_cg, levenberg_marquardt])
 def test_after_an_interrupt_the_variables_hold_the_best_point(method, moment):
     x, best, raised = tf.Variable([-1.2, 1.0], dtype=tf.float64), [], []
     of = rosenbrock_residuals if method is levenberg_marquardt else rosenbrock
@@ -164,35 +162,8 @@ def test_after_an_interrupt_the_variables_hold_the_best_point(method, moment):
     assert float(rosenbrock(x)()) < 24  # it began at 24.2
 
 
-def test_lbfgs_reports_each_step():
-    x, seen = [tf.Variable(-1.2, dtype=tf.float64), tf.Variable(1.0, dtype=tf.float64)], []
-    report = lbfgs(
-        lambda a: (a - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2,
-        tf.constant(1.0, tf.float64),
-        wrt=x,
-        callback=seen.append,
-    )
-    assert report.converged
-    np.testing.assert_allclose(x, [1, 1], rtol=1e-4)
-    assert seen == report.iterations
-    values = [one.value for one in seen] + [report.value]
-    assert all(later < earlier for earlier, later in pairwise(values))
-    assert values[0] == pytest.approx(24.2)
-    assert all(one.slope < 0 for one in seen)
-    x[0].assign(-1.2)
-    report = lbfgs(lambda: rosenbrock(tf.stack(x))(), wrt=x, iterations=4)
-    assert (len(report.iterations), report.converged, report.reason) == (4, False, "all 4 iterations used")
-
-
-def test_lbfgs_in_float32():
-    x = tf.Variable([3.0, -2.0, 0.5])
-    report = lbfgs(lambda: tf.reduce_sum((x - 1) ** 2 * [1.0, 10.0, 100.0]), wrt=x, tolerance=1e-3)
-    assert report.standing.kind == "minimum"
-    np.testing.assert_allclose(x, 1, atol=1e-3)
-
-
 @pytest.mark.dear
-@pytest.mark.parametrize("method", [newton, lbfgs, levenberg_marquardt])
+@pytest.mark.parametrize("method", [newton, levenberg_marquardt])
 def test_a_bar_shows_the_progress_where_a_person_watches(method, monkeypatch):
     bars, x = [], tf.Variable([-1.2, 1.0], dtype=tf.float64)
     monkeypatch.setattr("tqdm.auto.tqdm", lambda **options: bars.append(Bar(options)) or bars[-1])
@@ -209,7 +180,7 @@ def test_a_bar_shows_the_progress_where_a_person_watches(method, monkeypatch):
     assert len(bars) == 2
 
 
-METHODS = (newton, newton_cg, lbfgs, levenberg_marquardt)
+METHODS = (newton, newton_cg, levenberg_marquardt)
 
 
 @pytest.mark.thorough(keep=2, dear=1)
@@ -311,7 +282,7 @@ SENTENCES = {
 
 @pytest.mark.thorough(keep=5, dear=1)
 @pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+@pytest.mark.parametrize("method", [newton, newton_cg])
 def test_what_a_point_of_small_gradient_is(method, name):
     f, start_at, kind, smallest = PLACES[name]
     x = tf.Variable(start_at, dtype=tf.float64)
@@ -325,7 +296,7 @@ def test_what_a_point_of_small_gradient_is(method, name):
 
 
 @pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+@pytest.mark.parametrize("method", [newton, newton_cg])
 def test_one_downward_direction_among_a_hundred(method):
     """Products alone prove a saddle where they find one; they prove no minimum where they do not see all directions."""
     factors = np.append(np.arange(1.0, 100), -0.01)
@@ -347,7 +318,7 @@ def test_one_downward_direction_among_a_hundred(method):
 
 @pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+@pytest.mark.parametrize("method", [newton, newton_cg])
 def test_a_gradient_that_is_small_in_the_losss_units_is_no_minimum(method, dtype):
     """The minimum is at 3, and a step from 1 to it is not small, whatever the loss is counted in."""
     x = tf.Variable([1.0, 1.0], dtype=dtype)
@@ -368,6 +339,15 @@ def test_a_gradient_that_is_small_in_the_losss_units_is_no_minimum(method, dtype
     assert found.standing.kind == again.standing.kind == "minimum"
 
 
+def test_a_step_to_a_point_without_a_gradient_is_told():
+    """The full step leads to 0, where the root has a value and no derivative."""
+    x = tf.Variable(1.0, dtype=tf.float64)
+    steep = lambda: tf.where(x > 0.5, x**2 / 2, -tf.sqrt(tf.abs(x)))  # noqa: E731
+    with pytest.raises(NotFiniteError, match="magnitude nan one step from the point"):
+        newton(steep, wrt=x, damping=0.0)
+    assert float(x) == 1
+
+
 def without_a_second_derivative(x):
     @tf.custom_gradient
     def f(x):
@@ -381,7 +361,7 @@ def without_a_second_derivative(x):
     "f",
     [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
 )
-@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+@pytest.mark.parametrize("method", [newton, newton_cg])
 def test_where_the_hessian_is_not_the_loss_s_nothing_is_claimed(method, f):
     x = tf.Variable(np.zeros(2))
     report = method(lambda: f(x), wrt=x)
@@ -392,21 +372,21 @@ def test_where_the_hessian_is_not_the_loss_s_nothing_is_claimed(method, f):
 
 
 def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
-    x = tf.Variable(np.ones(2))
+    x = tf.Variable(np.zeros(2))
 
     @tf.custom_gradient
     def squares(x):
         value, gradient = tf.py_function(lambda x: (tf.reduce_sum(x**2), 2 * x), [x], [tf.float64, tf.float64])
         return tf.ensure_shape(value, []), lambda upstream: upstream * tf.ensure_shape(gradient, x.shape)
 
-    report = lbfgs(lambda: squares(tf.identity(x)), wrt=x)
+    report = newton_cg(lambda: squares(tf.identity(x)), wrt=x)
     assert report.converged
     assert report.standing.kind == "unknown"
     assert "the Hessian raises ValueError: hvp(" in str(report)
 
 
 @pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+@pytest.mark.parametrize("method", [newton, newton_cg])
 def test_where_the_gradient_is_not_small_nothing_is_computed(method):
     x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
     report = method(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=2)

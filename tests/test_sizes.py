@@ -19,15 +19,15 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # The bound, and what is counted: patterns of files; a pattern that begins with "!" leaves some out.
 ROOMS = {
     "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
-    "optimize": (603, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
+    "optimize": (524, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
     "explain": (6_739, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
     "exercises": (1_000, [f"{PACKAGE}/exercises/*.py"]),
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
     "collection": (2_700, [f"{PACKAGE}/collection/**/*.py"]),
     "process and top": (748, [f"{PACKAGE}/process/**/*.py", f"{PACKAGE}/*.py"]),
-    "the package": (16_257, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),
+    "the package": (16_189, [f"{PACKAGE}/**/*.py", "!exercises/sheets/"]),
     "tables of the package": (2_386, [f"{PACKAGE}/**/*.toml"]),
-    "tests": (13_444, ["tests/**/*.py"]),
+    "tests": (13_438, ["tests/**/*.py"]),
     "tables of tests": (6_500, ["tests/**/*.toml"]),
     "bench": (700, ["ci/bench/*.py"]),
     "audit": (900, ["ci/derivative_audit/*.py"]),

@@ -216,7 +216,7 @@ def test_code_in_a_docstring_is_shown_as_it_is(site):
     [
         ("derivatives", ["value_and_gradient", "jvp", "vjp"]),
         ("explain", ["ExplainTape", "explain", "draw", "diagnose"]),
-        ("optimize", ["newton", "newton_cg", "lbfgs", "levenberg_marquardt"]),
+        ("optimize", ["newton", "newton_cg", "levenberg_marquardt"]),
     ],
 )
 def test_a_package_s_page_begins_with_what_people_call(site, page, first):

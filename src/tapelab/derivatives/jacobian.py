@@ -333,7 +333,7 @@ def alone(tensors: Tensors, index: Any) -> list[tf.Tensor]:
     return [tf.expand_dims(tf.gather(tf.reshape(tensor, tf.shape(tensor)), index), 0) for tensor in tensors]
 
 
-def record_alone(call: Call, sources: Sequence[Any], data: Tensors, *, persistent: bool = False) -> Recording:
+def record_alone(call: Call, sources: Sequence[Any], data: Tensors, **options: Any) -> Recording:
     """Evaluate the function on a batch of one, as `Call.record` does.
 
     Raises:
@@ -341,7 +341,7 @@ def record_alone(call: Call, sources: Sequence[Any], data: Tensors, *, persisten
             an operation is known to be vectorised wrongly: one example shows nothing of another's branch.
         ValueError: if it raises on a batch of one; says what it may lack.
     """
-    recording = call.record(persistent=persistent, sources=sources, data=data, single=True)
+    recording = call.record(sources=sources, data=data, single=True, **options)
     if call.how == VECTORIZED and not call.traced.repeatable:
         raise CannotVectorizeError(
             "the function draws random numbers, changes variables or calls Python: it is evaluated for one example "
@@ -370,16 +370,16 @@ class Batch:
         self.call = call
         self.size: int = call.shapes[0][0] if call.shapes[0].rank else 0
 
-    def _batches_of_one(self, one: Callable[[Any], tf.Tensor]) -> Recording:
+    def _batches_of_one(self, one: Callable[[Any], tf.Tensor], outer: tf.GradientTape | None = None) -> Recording:
         call = self.call
         goes = [bool(tensor.shape.rank) and tensor.shape[0] == self.size for tensor in call.data]
         data = [one(tensor) if own else tensor for tensor, own in zip(call.data, goes, strict=True)]
         sources = [one(source) if source.shape.rank else source for source in call.sources]
-        return record_alone(call, sources, data, persistent=True)
+        return record_alone(call, sources, data, persistent=True, outer=outer)
 
-    def example(self, index: Any) -> Recording:
-        """Evaluate the function on the batch that holds one example alone."""
-        return self._batches_of_one(lambda tensor: alone([tensor], index)[0])
+    def example(self, index: Any, outer: tf.GradientTape | None = None) -> Recording:
+        """Evaluate the function on the batch that holds one example alone, as `Call.record` does."""
+        return self._batches_of_one(lambda tensor: alone([tensor], index)[0], outer)
 
     def of_zeros(self) -> Recording:
         """The same with zeros, where there is no example."""

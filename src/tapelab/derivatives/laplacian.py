@@ -54,8 +54,8 @@ def laplacian(
             :math:`√(2 Σ_{i≠j} H_ij² / samples)`, H its Hessian; each example has its own directions.
         seed: of those directions, which are then the same at every call; None draws new ones at each.
         chunk_size: how many directions to take at once.
-        batch_chunk_size: how many examples to take at once; by default as many as fit the memory limit. A tape around
-            the result keeps what every chunk computed.
+        batch_chunk_size: how many examples to take at once; by default so many that the largest tensor of all their
+            passes takes 4 MiB at most. A tape around the result keeps what every chunk computed.
         memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     In training compile the whole step, ``tf.function(step, jit_compile=True)``: one program takes less time than a tape
@@ -117,6 +117,7 @@ class _Laplacian(Recipe):
             shapes=f"{counted(count, 'direction')} and a largest tensor of {call.traced.largest} bytes",
             result=4 * call.traced.largest,
             rows=batch.size if batch else count,
+            most=costs.XLA_LAPLACIAN // max(passes * call.traced.largest, 1) or 1 if batch else None,
             per_row=work * call.traced.largest * (passes if batch else 1),
             advice="a smaller batch",
             chunk_size=self.batch_chunk_size if batch else self.chunk_size,
@@ -126,14 +127,14 @@ class _Laplacian(Recipe):
         if batch is None:
             passes = chunk
             along = [direction[:, 0] for direction in directions]
-            certified = partial(_along, call, lambda: call.record(persistent=True), along, passes, LOOP)
-            outputs = _along(call, lambda: call.record(persistent=True), along, passes, call.how)
+            certified = partial(_along, partial(call.record, persistent=True), along, passes, LOOP)
+            outputs = _along(partial(call.record, persistent=True), along, passes, call.how)
         else:
 
             def row(index: Any, how: str) -> list[tf.Tensor]:
                 number = index if self.samples else 0 * index
                 own = [tf.gather(each, number, axis=1)[:, tf.newaxis] for each in directions]
-                return _along(call, lambda: batch.example(index), own, passes, how)
+                return _along(partial(batch.example, index), own, passes, how)
 
             specs = [tf.TensorSpec(output.shape, output.dtype) for output in shown.outputs]
             rows = map_rows(lambda index: row(index, call.how), specs, batch.size, call.how, chunk)
@@ -174,7 +175,7 @@ class _Laplacian(Recipe):
         return found
 
 
-def _along(call: Call, record: Callable[[], Recording], directions: Tensors, chunk: int, how: str) -> list[tf.Tensor]:
+def _along(record: Callable[..., Recording], directions: Tensors, chunk: int, how: str) -> list[tf.Tensor]:
     """Σ_r v_r · H v_r, where H is the Hessian of the outputs' sum with cotangents, and v_r the directions.
 
     That is linear in the cotangents. Where there is one number, they are 1; otherwise the gradient by them is that of
@@ -183,9 +184,7 @@ def _along(call: Call, record: Callable[[], Recording], directions: Tensors, chu
     count = directions[0].shape[0]
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as each:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
-            outer.watch(call.sources)
-            recording = record()
-            outer.watch(recording.sources)
+            recording = record(outer=outer)
             outputs, sources = recording.outputs, recording.sources
             alone = _is_one_number(recording)
             cotangents = [tf.ones_like(output) for output in outputs]

@@ -69,7 +69,7 @@ class Traced:
         description, names, shapes, dtypes: of what the function returns, a list of each but the first.
         operations: those that it consists of, with their lines, those of functions that it calls among them.
         types: the names of their types.
-        largest: bytes of the largest tensor on the way, as far as shapes are known.
+        largest: bytes of the largest tensor on the way from the sources, as far as shapes are known.
         custom: the operations whose gradients were given by the function's author, each with its line.
         reasons: for each kind of derivative that TensorFlow gets wrong here, why.
     """
@@ -179,14 +179,18 @@ class Call:
         sources: Sequence[Any] | None = None,
         data: Tensors | None = None,
         single: bool = False,
+        outer: tf.GradientTape | None = None,
     ) -> Recording:
         """Evaluate the function under a tape that watches the sources.
 
         Args:
             sources, data: what to evaluate it with, by default the call's own.
             single: whether that is a batch of one example: then an error says what that may lack.
+            outer: an open tape that is to watch the sources, too.
         """
         own = self.sources if sources is None else list(sources)
+        if outer is not None:
+            outer.watch(own)
         with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as tape:
             tape.watch(own)
             outputs = self.evaluate(own, data, single)
@@ -352,10 +356,19 @@ def _observed(
         *known,
         operations=operations,
         types=frozenset([op.type for op in operations]),
-        largest=max([_bytes(tensor) for op in own for tensor in op.outputs], default=0),
+        largest=max(map(_bytes, _following(own, sources)), default=0),
         custom=tuple(dict.fromkeys(place(op) for op in operations if has_custom_gradient(op))),
         reasons=wrong.reasons(graph, own, inside(graph, sources), outputs),
     )
+
+
+def _following(operations: Sequence[tf.Operation], sources: Sequence[Any]) -> Iterator[tf.Tensor]:
+    """The outputs of operations, in the order of their graph, that depend on these tensors and variables."""
+    met = {tensor.ref() for tensor in inside(operations[0].graph, sources)} if operations else set()
+    for op in operations:
+        if any(tensor.ref() in met for tensor in op.inputs):
+            met.update([output.ref() for output in op.outputs])
+            yield from op.outputs
 
 
 def _bytes(tensor: tf.Tensor) -> int:

@@ -154,6 +154,9 @@ class Transform:
     tensor is a source and something else too, it is a constant there.
     """
 
+    # What `tf.autograph.experimental.do_not_convert` marks a function with; its wrapper is a tenth of a warm call.
+    autograph_info__ = None
+
     def __init__(
         self,
         f: Callable[..., Any],
@@ -188,7 +191,6 @@ class Transform:
         own = {name.removeprefix("_"): getattr(self, name) for name in options}
         return _made, (self._differentiated, self._recipe, self._sources, own)
 
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         key, signature, tensors = self._flattened(args, kwargs)
         if not tf.executing_eagerly():
@@ -282,6 +284,7 @@ class Transform:
 
     # In the caller's graph -----------------------------------------------------------------------------------------
 
+    @tf.autograph.experimental.do_not_convert
     def _inline(self, signature: Signature, tensors: Tensors) -> tuple[list[tf.Tensor], Description]:
         """Make the derivative a part of the graph that is being built."""
         call, computed = self._computed(signature, tensors, FASTEST)
@@ -370,6 +373,7 @@ class Transform:
 
     # Compiled ------------------------------------------------------------------------------------------------------
 
+    @tf.autograph.experimental.do_not_convert
     def _built(
         self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str = FASTEST
     ) -> tuple[Entry, list[tf.Tensor]]:
@@ -412,8 +416,9 @@ class Transform:
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
         run = _direct(_part(whole, slice(kept), True, signature)) if xla else taped
+        first, compiles = (taped, False) if _recording() else (run, xla)
         try:
-            outputs, agrees = self._called_first(whole, run, tensors, call, computed, xla)
+            outputs, agrees = self._called_first(whole, first, tensors, call, computed, compiles)
         except tf.errors.InvalidArgumentError as error:
             if certificate is None or how == LOOP or call.traced.changes:
                 raise explained(self.__name__, error, call.traced.operations)  # noqa: B904 - it has its cause

@@ -2,74 +2,68 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from tapelab.optimize.report import Report, largest
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 
+
+def _linear(z: np.ndarray) -> np.ndarray:
+    return np.stack([z, np.ones_like(z), np.zeros_like(z)])
+
+
 # What a residual costs, as SciPy takes it: of z, the square of the residual over f_scale, the cost and its first and
 # second derivative. All are convex in the residual.
 LOSSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "linear": lambda z: np.stack([z, np.ones_like(z), np.zeros_like(z)]),
+    "linear": _linear,
     # Charbonnier et al., "Two deterministic half-quadratic regularization algorithms for computed imaging", 1994
     "soft_l1": lambda z: np.stack([2 * z / (1 + np.sqrt(1 + z)), (1 + z) ** -0.5, -((1 + z) ** -1.5) / 2]),
     # Huber, "Robust estimation of a location parameter", 1964
     "huber": lambda z: np.where(
-        z <= 1,
-        np.stack([z, np.ones_like(z), np.zeros_like(z)]),
-        np.stack([2 * z**0.5 - 1, np.maximum(z, 1) ** -0.5, -(np.maximum(z, 1) ** -1.5) / 2]),
+        z <= 1, _linear(z), np.stack([2 * z**0.5 - 1, np.maximum(z, 1) ** -0.5, -(np.maximum(z, 1) ** -1.5) / 2])
     ),
 }
 _OFFSET = 1e-3  # of Bates and Watts
 
 
-class Fit(NamedTuple):
+class Fit:
     """The residuals of m observations and their Jacobian for n parameters at a point, in float64.
 
+    Args:
+        point, residuals, jacobian: of shapes (n,), (m,) and (m, n).
+        loss, scale: what a residual costs, of `LOSSES`, and the size from which on it counts less.
+        bounds: with the rows lower and upper, shape (2, n).
+
     Attributes:
-        point: shape (n,).
+        point, jacobian: as given.
         value: what the residuals cost.
         slopes, curvatures: the first and second derivative of that in each residual, shape (m,).
-        jacobian: shape (m, n).
         gradient: of the value, shape (n,).
         held: which parameters are held at a bound, booleans of shape (n,): pushed against it, and on it or so near that
             the residuals would change by less than half their digits on the way there: far less than a standard error.
+        gradient_norm: the largest magnitude in the gradient, in the elements that are not held at a bound.
         rounding: the relative rounding error of what the residuals were computed in.
     """
 
-    point: np.ndarray
-    value: float
-    slopes: np.ndarray
-    curvatures: np.ndarray
-    jacobian: np.ndarray
-    gradient: np.ndarray
-    held: np.ndarray
-    rounding: float
-
-    @property
-    def gradient_norm(self) -> float:
-        """The largest magnitude in the gradient, in the elements that are not held at a bound."""
-        return largest(self.gradient[~self.held])
-
-
-@np.errstate(invalid="ignore", over="ignore")  # no bound and no influence; residuals that are not finite
-def fit_of(
-    point: np.ndarray, residuals: tf.Tensor, jacobian: np.ndarray, loss: Callable, scale: float, bounds: Any
-) -> Fit:
-    """Take what was computed at a point; ``bounds`` has the rows lower and upper, shape (2, n)."""
-    rounding = max(float(np.finfo(dtype).eps) for dtype in (residuals.dtype.as_numpy_dtype, jacobian.dtype))
-    values, jacobian = residuals.numpy().astype(np.float64), jacobian.astype(np.float64)
-    z = (values / scale) ** 2
-    cost, first, second = loss(z)
-    slopes, norms = values * first, np.linalg.norm(jacobian, axis=0)
-    gradient, (below, above) = jacobian.T @ slopes, np.abs(point - bounds)
-    distance = np.minimum(below, above)
-    near = (distance == 0) | ((norms > 0) & (distance * norms <= rounding**0.5 * np.linalg.norm(slopes)))
-    held = near & np.where(below < above, gradient >= 0, gradient <= 0)
-    value = float(np.sum(cost)) * scale**2 / 2
-    return Fit(point, value, slopes, first + 2 * z * second, jacobian, gradient, held, rounding)
+    @np.errstate(invalid="ignore", over="ignore")  # no bound and no influence; residuals that are not finite
+    def __init__(
+        self, point: np.ndarray, residuals: tf.Tensor, jacobian: np.ndarray, loss: Callable, scale: float, bounds: Any
+    ):
+        self.rounding = max(float(np.finfo(dtype).eps) for dtype in (residuals.dtype.as_numpy_dtype, jacobian.dtype))
+        values, self.point, self.jacobian = residuals.numpy().astype(np.float64), point, jacobian.astype(np.float64)
+        z = (values / scale) ** 2
+        cost, first, second = loss(z)
+        self.value = float(np.sum(cost)) * scale**2 / 2
+        self.slopes, self.curvatures = values * first, first + 2 * z * second
+        self.gradient, norms = self.jacobian.T @ self.slopes, np.linalg.norm(self.jacobian, axis=0)
+        below, above = np.abs(point - bounds)
+        distance = np.minimum(below, above)
+        near = (distance == 0) | ((norms > 0) & (distance * norms <= self.rounding**0.5 * np.linalg.norm(self.slopes)))
+        pushed = np.where(below < above, self.gradient >= 0, self.gradient <= 0)
+        self.held = near & pushed & np.isfinite(self.gradient)
+        self.gradient_norm = largest(self.gradient[~self.held])
 
 
 @dataclass
@@ -83,8 +77,6 @@ class LeastSquaresReport(Report):
         residuals: how many there are.
         rank: of the Jacobian at the end, as far as its dtype tells: of the columns of parameters that are not at a
             bound.
-        smallest_singular_value: of these columns, in the parameters' units; 0 where residuals are fewer. Its square is
-            the smallest eigenvalue of JᵀJ.
         standing: None; the Jacobian tells less than a Hessian, and `stands` says what.
     """
 
@@ -92,7 +84,6 @@ class LeastSquaresReport(Report):
     at_bound: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
     residuals: int = 0
     rank: int = 0
-    smallest_singular_value: float = 0.0
     _covariance: np.ndarray | str = field(default="", repr=False)  # or why there is none
 
     @property
@@ -104,8 +95,8 @@ class LeastSquaresReport(Report):
         held = ", ".join(map(str, np.flatnonzero(self.at_bound)))
         bounded = f"; the elements {held} (in the order of pack) are at a bound, and have no standard error"
         found = (
-            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, its smallest singular value is "
-            f"{self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
+            f"a minimum of the linearised residuals: the Jacobian has full rank {n}; the curvature of the residuals "
+            "themselves was not looked at"
         )
         if self.rank < n:
             found = (
@@ -167,8 +158,6 @@ class LeastSquaresReport(Report):
         kept = values > rounding * max(jacobian.shape) * largest(values)
         left, values, right = left[:, kept], values[kept], right[kept]
         self.rank, freedom = values.size, max(self.degrees_of_freedom, 1)
-        if self.residuals >= free.size > 0:
-            self.smallest_singular_value = float(np.linalg.svd(jacobian, compute_uv=False)[-1])
         # Of the cost, the curvature is mean(ψ') JᵀJ, as Huber takes it.
         mean, along = float(np.mean(here.curvatures)), left.T @ here.slopes
         deviation = size * (1 + free.size / self.residuals * np.var(here.curvatures) / (mean**2 or np.inf))

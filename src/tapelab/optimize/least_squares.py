@@ -4,9 +4,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, pack
+from tapelab.derivatives import pack
+from tapelab.derivatives.arguments import require_one_of
 from tapelab.optimize.directions import require_at_least
-from tapelab.optimize.fit_report import LOSSES, Fit, LeastSquaresReport, fit_of
+from tapelab.optimize.fit_report import LOSSES, Fit, LeastSquaresReport
 from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, assign, descending
 from tapelab.process.tensorflow import tf
@@ -67,13 +68,13 @@ def levenberg_marquardt(
 
     Returns:
         A `LeastSquaresReport`. A parameter that ends at a bound has no standard error: NaN. The report has the
-        Jacobian's rank and smallest singular value at the end: they tell whether the linearised residuals have one
-        minimum there. Their own curvature, by which it may be a saddle or a maximum where residuals are large, is not
-        looked at. The variables hold the best point found, after an interrupt too. Where a person watches and tqdm is
-        installed, a bar shows what takes longer than a second.
+        Jacobian's rank at the end: it tells whether the linearised residuals have one minimum there. Their own
+        curvature, by which it may be a saddle or a maximum where residuals are large, is not looked at. The variables
+        hold the best point found, after an interrupt too. Where a person watches and tqdm is installed, a bar shows
+        what takes longer than a second.
 
     Raises:
-        MemoryLimitError: if the Jacobian would not fit; `lbfgs` and `newton_cg` need none.
+        MemoryLimitError: if the Jacobian would not fit; `newton_cg` needs none.
         NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now, or the Jacobian is
             at a better point.
         SingularMatrixError: if a matrix in the residuals is singular there; a step to such a point is not taken.
@@ -85,7 +86,9 @@ def levenberg_marquardt(
     require_at_least(tolerance=tolerance)
     require_at_least(1, iterations=iterations)
     require_at_least(1e-99, f_scale=f_scale)
-    _require_loss(loss, absolute_sigma)
+    require_one_of(LOSSES, loss=loss)
+    if absolute_sigma and loss != "linear":
+        raise ValueError(f"loss is {loss!r}, with absolute_sigma: residuals of a known deviation have no outliers")
     objective = objective_of(residuals, wrt, compile, memory_limit)
     start = pack(objective.wrt)
     sides = _sides(bounds, start.numpy())
@@ -93,7 +96,7 @@ def levenberg_marquardt(
     def linearised(point: np.ndarray) -> Fit:
         assign(objective.wrt, point)
         values, columns = _jacobian(objective, args)
-        return fit_of(point.copy(), values, columns, LOSSES[loss], f_scale, sides)
+        return Fit(point.copy(), values, columns, LOSSES[loss], f_scale, sides)
 
     def tried(point: np.ndarray) -> np.ndarray:
         assign(objective.wrt, point)
@@ -113,7 +116,6 @@ def levenberg_marquardt(
             nonlocal here
             if (point != here.point).any():
                 before, here = here, linearised(point)
-                _require_finite(here)
                 slope = float(before.gradient @ (here.point - before.point))
                 note(Iteration(before.value, before.gradient_norm, slope), here.point, here.value, here.gradient_norm)
             return here.jacobian
@@ -127,28 +129,12 @@ def levenberg_marquardt(
     return report
 
 
-def _require_loss(loss: str, absolute_sigma: bool) -> None:
-    if loss not in LOSSES or (absolute_sigma and loss != "linear"):
-        raise ValueError(
-            f"loss is {loss!r}; expected one of {', '.join(map(repr, LOSSES))}. With absolute_sigma, 'linear' alone: "
-            "residuals of the standard deviation 1 have no outliers"
-        )
-
-
 def _jacobian(objective: Objective, args: tuple[Any, ...]) -> tuple[tf.Tensor, np.ndarray]:
     """The residuals where the variables are, shape (m,), and their Jacobian, shape (m, n)."""
     values, blocks = objective.jacobian(*args)
     if not len(values):
         raise ValueError("the residuals are empty; expected one number for each observation, at least one")
     return values, np.concatenate([np.reshape(part, (len(values), -1)) for part in tf.nest.flatten(blocks)], axis=1)
-
-
-def _require_finite(fit: Fit) -> None:
-    if not np.isfinite(fit.jacobian).all():
-        raise NotFiniteError(
-            "the Jacobian of the residuals is NaN or infinite where they are finite, one step from the point that the "
-            "variables hold; look for a square root or a norm at 0, or an overflow"
-        )
 
 
 def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:

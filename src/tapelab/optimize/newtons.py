@@ -11,7 +11,7 @@ from typing import Any
 from tapelab.derivatives import SingularMatrixError, pack
 from tapelab.optimize.directions import conjugate_gradient_direction, newton_direction, require_at_least
 from tapelab.optimize.objective import Objective, objective_of
-from tapelab.optimize.report import Iteration, Report, assign, descending, largest
+from tapelab.optimize.report import Iteration, Report, descending, largest
 from tapelab.optimize.standing import PRODUCTS, conclude
 from tapelab.process.tensorflow import tf
 
@@ -48,7 +48,7 @@ def newton(
         compile: "auto", "xla", "graph" or "eager", as for `hessian`. "graph" starts sooner, and may be slower later.
             Not with an objective.
         callback: called with each `Iteration` when it is done, while the variables hold the best point. An exception
-            that it raises ends the minimisation. The loss is evaluated once more after it.
+            that it raises ends the minimisation. It may not change what f reads.
 
     A function is traced anew in every call of this one, an objective where something has changed: what f reads from
     outside is what it is now.
@@ -112,38 +112,27 @@ def _minimise(
 ) -> Report:
     require_at_least(damping=damping)
 
-    def at(point: tf.Tensor) -> tuple[float, tf.Tensor]:
-        assign(objective.wrt, point)
-        value, gradient = objective.value_and_gradient(*args)
-        return float(value), pack(gradient)
-
-    def directed(gradient: tf.Tensor, damping: float) -> tuple[tf.Tensor, float, int, bool]:
-        if probes is None:
-            found, used, negative = newton_direction(gradient, objective.hessian(*args), damping)
-            return found, used, 0, negative
-        product = lambda vector: objective.hvp(*args, vector=vector)  # noqa: E731
-        found, count, negative = conjugate_gradient_direction(gradient, product, damping, limit=products)
-        return found, damping, count, negative
+    def product(vector: tf.Tensor) -> tf.Tensor:
+        return objective.hvp(*args, vector=vector)
 
     start = point = pack(objective.wrt)
-    value, gradient = at(point)
+    value, gradient = objective.at(point, args)
     report = Report(value, largest(gradient), reason=f"all {iterations} iterations used")
     with descending(report, objective.wrt, iterations, callback) as note:
         while report.gradient_norm > tolerance and len(report.iterations) < iterations:
-            direction, used, count, negative = directed(gradient, damping)
-            if report.plan is None:
-                hessian, hvp = objective.hessian, objective.hvp
-                report.plan = hessian.plan(*args) if probes is None else hvp.plan(*args, vector=gradient)
+            if probes is None:
+                direction, used, negative = newton_direction(gradient, objective.hessian(*args), damping)
+                count, report.plan = 0, objective.hessian.plan(*args)
+            else:
+                direction, count, negative = conjugate_gradient_direction(gradient, product, damping, limit=products)
+                used, report.plan = damping, objective.hvp.plan(*args, vector=gradient)
             slope = float(tf.tensordot(gradient, direction, 1))
-            step, found = _line_search(at, point, direction, value, slope)
+            step, found = _line_search(objective, args, point, direction, value, slope)
             done = Iteration(value, report.gradient_norm, slope, step, used, count, negative)
             if found is not None:
                 point, value, gradient = found
                 damping = used / 10 if step == 1 else 10 * used
             note(done, point, value, largest(gradient))
-            if callback is not None:
-                value, gradient = at(point)  # it may have changed what the loss reads
-                report.value, report.gradient_norm = value, largest(gradient)
             if found is None:
                 report.reason = "no step along the direction lowers the loss; the step was refused"
                 break
@@ -151,13 +140,13 @@ def _minimise(
 
 
 def _line_search(
-    at: Callable[[tf.Tensor], tuple[float, tf.Tensor]], point: tf.Tensor, way: tf.Tensor, value: float, slope: float
+    objective: Objective, args: tuple[Any, ...], point: tf.Tensor, way: tf.Tensor, value: float, slope: float
 ) -> tuple[float, tuple[tf.Tensor, float, tf.Tensor] | None]:
     """Halve the step from 1 until the loss falls enough: the step with (point, value, gradient), or 0 with None."""
     for step in 0.5 ** np.arange(_HALVINGS) if slope < 0 else ():
         trial = point + tf.cast(step, point.dtype) * way
         try:
-            trial_value, gradient = at(trial)
+            trial_value, gradient = objective.at(trial, args)
         except SingularMatrixError:  # the loss has no value there
             continue
         # Strictly below: where the promised decrease is lost in rounding, an equal loss is no descent.

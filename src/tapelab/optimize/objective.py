@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapelab.derivatives import hessian, hvp, jacobian, pack, value_and_gradient
+from tapelab.optimize.report import assign
 from tapelab.process.tensorflow import tf
 
 
@@ -52,6 +53,12 @@ class Objective:
             return pack(f(*args))
 
         self.jacobian = jacobian(packed, memory_limit=memory_limit, return_value=True, **options)
+
+    def at(self, point: Any, args: tuple[Any, ...]) -> tuple[float, tf.Tensor]:
+        """Give the variables the values of a packed vector; return the value and the packed gradient there."""
+        assign(self.wrt, point)
+        value, gradient = self.value_and_gradient(*args)
+        return float(value), pack(gradient)
 
 
 def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: int | None = None) -> Objective:

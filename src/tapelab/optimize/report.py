@@ -11,6 +11,9 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 
+_HERE = "at the variables' present values; start where both are finite"
+_NEXT = "one step from the point that the variables hold; look for a square root or a norm at 0, or an overflow"
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -96,8 +99,8 @@ class Report:
         iterations: a list of each `Iteration`.
         standing: what second derivatives tell of the end, a `Standing`; None where the gradient is not within the
             tolerance, or nothing was asked.
-        plan: how the Hessian (`newton`), its products (`newton_cg`), the gradient (`lbfgs`) or the Jacobian
-            (`levenberg_marquardt`) was computed the first time, and which faster ways were given up; None where none
+        plan: how the Hessian (`newton`), its products (`newton_cg`) or the Jacobian (`levenberg_marquardt`)
+            was computed the first time, and which faster ways were given up; None where none
             was.
     """
 
@@ -110,11 +113,7 @@ class Report:
     plan: Plan | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.value) or not np.isfinite(self.gradient_norm):
-            raise NotFiniteError(
-                f"the loss is {self.value} and its gradient's largest magnitude {self.gradient_norm} at the variables' "
-                "present values; start where both are finite"
-            )
+        _require_finite(self.value, self.gradient_norm, _HERE)
 
     def __str__(self) -> str:
         end = f"loss {self.value:.6g} and gradient {self.gradient_norm:.2g} after {len(self.iterations)} steps"
@@ -124,6 +123,11 @@ class Report:
     def stands(self) -> str:
         """What the end is, a minimum, a saddle or a flat place, in a sentence; empty where nothing was computed."""
         return str(self.standing or "")
+
+
+def _require_finite(value: float, gradient_norm: float, where: str) -> None:
+    if not np.isfinite([value, gradient_norm]).all():
+        raise NotFiniteError(f"the loss is {value} and its gradient's largest magnitude {gradient_norm} {where}")
 
 
 def assign(wrt: Any, point: Any) -> None:
@@ -148,6 +152,7 @@ def descending(
 
             def note(done: Iteration, point: Any, value: float, gradient_norm: float) -> None:
                 nonlocal best
+                _require_finite(value, gradient_norm, _NEXT)
                 best = point
                 report.iterations.append(done)
                 report.value, report.gradient_norm = value, gradient_norm

@@ -13,6 +13,7 @@ from typing import Any
 
 from tapelab.derivatives import pack
 from tapelab.derivatives.curvature import lanczos
+from tapelab.derivatives.errors import told_line
 from tapelab.optimize.directions import conjugate_gradient_direction
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.report import Report, Standing, assign, largest
@@ -20,7 +21,7 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-PRODUCTS = 20  # with the Hessian, by default: Lanczos's method keeps as many vectors as L-BFGS's history of 10
+PRODUCTS = 20  # with the Hessian, by default: Lanczos's method keeps as many vectors
 _ROUNDING = 30.0  # in units of rounding, relative to the largest eigenvalue, times the root of their number
 _HIDDEN = 1e-2  # relative
 _AGREEING = 0.1  # relative: a product that is another matrix's is wrong by its own size
@@ -51,29 +52,25 @@ def conclude(
     try:
         report.standing = _judged(objective, args, probes, length, max(abs(report.value), abs(first - report.value)))
     except Exception as error:  # whatever second derivatives raise: a minimisation that has ended does not fail
-        lines = str(error).strip().splitlines() or ["no message"]
-        report.standing = Standing("unknown", why=f"the Hessian raises {type(error).__name__}: {lines[0][:200]}")
+        report.standing = Standing("unknown", why=f"the Hessian raises {told_line(error)}")
     finally:
         assign(objective.wrt, end)
     return report
 
 
 def _judged(objective: Objective, args: tuple[Any, ...], probes: int | None, length: float, value: float) -> Standing:
-    def gradient_at(point: np.ndarray) -> np.ndarray:
-        assign(objective.wrt, point)
-        return pack(objective.value_and_gradient(*args)[1]).numpy()
-
     def product(v: np.ndarray) -> np.ndarray:
         return objective.hvp(*args, vector=tf.constant(v)).numpy() if matrix is None else matrix @ v
 
     point = pack(objective.wrt).numpy()
-    size, unit, gradient = point.size, float(np.finfo(point.dtype).eps), gradient_at(point)
+    size, unit, gradient = point.size, float(np.finfo(point.dtype).eps), objective.at(point, args)[1].numpy()
     vector = np.random.default_rng(0).standard_normal(size).astype(point.dtype)  # always the same
     vector /= np.linalg.norm(vector)
     matrix: np.ndarray | None = objective.hessian(*args).numpy().astype(np.float64) if probes is None else None
     # Second derivatives may be those of a custom gradient, or of one side of a kink, and not the loss's.
     image, apart = product(vector), unit**0.25 * max(1.0, float(np.linalg.norm(point)))
-    difference = (gradient_at(point + apart * vector) - gradient_at(point - apart * vector)) / (2 * apart)
+    ahead, behind = (objective.at(point + side * vector, args)[1].numpy() for side in (apart, -apart))
+    difference = (ahead - behind) / (2 * apart)
     if not largest(image - difference) <= _AGREEING * max(largest(image), largest(difference)):
         raise ValueError("its product with a vector differs from a difference of gradients by more than a tenth")
     assign(objective.wrt, point)
