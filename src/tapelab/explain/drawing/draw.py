@@ -13,7 +13,6 @@ from tapelab.explain.drawing.numbered_table import Passage, numbering, replayed
 from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch, sketch
 from tapelab.explain.ground import expressions, hooks
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import Event
 from tapelab.explain.ground.measure import array, cotangent_text, shortened
 from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.question import Finding, Question
@@ -39,7 +38,8 @@ def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
     if box.event and box.event.line:
         line = box.event.line
         place = f"line {line.number}" if len(files) == 1 else line.place
-        source = _expression(box.event) or line.text
+        found = expressions.at(box.event.place.code, box.event.place.instruction)
+        source = line.text if found is None else ast.unparse(found)
         text.extend(_wrapped(f"{place}: {source}" if source else place))
     if passage is None:
         return text
@@ -50,12 +50,6 @@ def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
     if passage.mark(box):
         text.append(passage.mark(box))
     return text
-
-
-def _expression(event: Event) -> str:
-    """The learner's expression that an operation ran, where it is known."""
-    found = expressions.at(event.place.code, event.place.instruction)
-    return "" if found is None else ast.unparse(found)
 
 
 def _wrapped(text: str) -> list[str]:

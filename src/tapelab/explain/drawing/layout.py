@@ -66,7 +66,7 @@ def layered(
         for lane in lanes:
             placed[lane] = Placed(lane[1], LANE, 0.0)
         chains[link] = [start, *lanes, end]
-    above, below = _neighbours(placed, chains.values())
+    above, below = neighbours(placed, chains.values())
     order = _order(placed, above, below)
     _set_x(placed, order, above, below)
     tops, bottoms = _set_y(placed, order)
@@ -77,7 +77,7 @@ def layered(
 
 def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hashable, int]:
     """The row of each node: the length of the longest path to it; a node without links in comes just above its use."""
-    before, following = _neighbours(sizes, links)
+    before, following = neighbours(sizes, links)
     rows = {}
     for node in graphlib.TopologicalSorter(before).static_order():
         rows[node] = max((rows[one] + 1 for one in before[node]), default=0)
@@ -88,9 +88,10 @@ def _rows(sizes: Mapping[Hashable, Size], links: Collection[Link]) -> dict[Hasha
     return {node: row - top for node, row in rows.items()}
 
 
-def _neighbours(
+def neighbours(
     nodes: Collection[Hashable], chains: Iterable[Chain]
 ) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, list[Hashable]]]:
+    """Return node → those just above it in some chains, and node → those just below it."""
     above, below = {node: [] for node in nodes}, {node: [] for node in nodes}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence, Set
 
 from tapelab.explain.causes import CAUSES
+from tapelab.explain.drawing.layout import neighbours
 from tapelab.explain.ground.log import Event, Kind
 from tapelab.explain.missing.paths import Point, Step
 from tapelab.explain.missing.question import Finding, Question
@@ -48,14 +49,6 @@ class Sketch:
     boxes: list
     links: dict
 
-    def neighbours(self) -> tuple[dict[Box, list[Box]], dict[Box, list[Box]]]:
-        """Return box → those with a link to it, and box → those that it has a link to."""
-        before, after = {box: [] for box in self.boxes}, {box: [] for box in self.boxes}
-        for start, end in self.links:
-            after[start].append(end)
-            before[end].append(start)
-        return before, after
-
 
 def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
     """Draw up what lies between some sources and one target.
@@ -99,7 +92,7 @@ class _Draft:
     def _prune(self) -> None:
         """Take out operations that lead nowhere in the picture."""
         drawing = self._sketch
-        before, _ = drawing.neighbours()
+        before, _ = neighbours(drawing.boxes, drawing.links)
         leading = reachable([box for box in drawing.boxes if box.role != "operation"], before.__getitem__)
         drawing.boxes = sorted((box for box in drawing.boxes if box in leading), key=_when)
         links = sorted(drawing.links.items(), key=lambda link: tuple(map(_when, link[0])))

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapelab.explain.ground import hooks, lines, private
@@ -118,27 +118,32 @@ class ExplainTape(tf.GradientTape):
 
     @_as_it_is
     def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
-        with self._computing(target, sources):
-            return self._noted(super().gradient(target, sources, *arguments, **keywords))
+        return self._computed(super().gradient, target, sources, *arguments, **keywords)
 
     @_as_it_is
     def jacobian(self, target: tf.Tensor, sources: Any, *arguments: Any, **keywords: Any) -> Any:
-        self._refuse_loop(keywords)
-        with self._computing(target, sources):
-            return self._noted(super().jacobian(target, sources, *arguments, **keywords))
+        return self._computed(super().jacobian, target, sources, *arguments, **keywords)
 
     @_as_it_is
     def batch_jacobian(self, target: tf.Tensor, source: Any, *arguments: Any, **keywords: Any) -> tf.Tensor | None:
-        self._refuse_loop(keywords)
-        with self._computing(target, source):
-            return self._noted(super().batch_jacobian(target, source, *arguments, **keywords))
+        return self._computed(super().batch_jacobian, target, source, *arguments, **keywords)
 
-    def _noted(self, found: Any) -> Any:
-        """What a gradient computation returned, taken down; not what it computes on the way, within a function."""
-        if self._sees():
-            made = tf.nest.flatten(found, expand_composites=True)
-            gradients_returned.extend(private.key(one) for one in made if tf.is_tensor(one) and hasattr(one, "numpy"))
-        return found
+    def _computed(
+        self, compute: Callable[..., Any], target: Any, sources: Any, *arguments: Any, **keywords: Any
+    ) -> Any:
+        """What a gradient computation returns, taken down; not what it computes on the way, within a function."""
+        if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
+            raise RuntimeError(
+                "GradientTape must be created with persistent=True to compute the jacobian with eager execution "
+                "enabled and with experimental_use_pfor set to False."
+            )
+        with self._computing(target, sources):
+            found = compute(target, sources, *arguments, **keywords)
+            if self._sees():
+                made = tf.nest.flatten(found, expand_composites=True)
+                eager = (one for one in made if tf.is_tensor(one) and hasattr(one, "numpy"))
+                gradients_returned.extend(map(private.key, eager))
+            return found
 
     def result_for(self, targets: list[Any], source: Any) -> Any:
         """Ask the tape what its gradient is, without using up the tape or a tf.py_function, and recording nothing.
@@ -183,10 +188,3 @@ class ExplainTape(tf.GradientTape):
         self.spent, self.spent_line = True, lines.walk(sys._getframe(1), (), None).line
         if self._sees():
             self.asked = set(itertools.product(keys_in(target), keys_in(sources)))
-
-    def _refuse_loop(self, keywords: dict[str, Any]) -> None:
-        if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
-            raise RuntimeError(
-                "GradientTape must be created with persistent=True to compute the jacobian with eager execution "
-                "enabled and with experimental_use_pfor set to False."
-            )

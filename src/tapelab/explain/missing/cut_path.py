@@ -61,7 +61,7 @@ def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...
     rest = {"cuts": (), "further": cuts, "path": steps}
     erased = any(cut.code == "tape_reset" for cut in cuts)
     if start in log.on_tape:
-        return None if erased else _at_source_on_tape(steps, cuts, rest)
+        return None if erased else _at_source_on_tape(steps, rest)
     if start in log.ever_watched and log.resets and not erased:
         return Finding("watch_reset", line=first_line, **rest)
     if erased or any(cut.code == "recording_stopped" for cut in cuts[:1]):
@@ -77,19 +77,12 @@ def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...
     return Finding("not_watched", line=first_line, fix=fix, **rest)
 
 
-def _at_source_on_tape(steps: tuple[Step, ...], cuts: tuple[Cut, ...], rest: Mapping[str, Any]) -> Finding | None:
+def _at_source_on_tape(steps: tuple[Step, ...], rest: Mapping[str, Any]) -> Finding | None:
     """The `Finding` where the source is on the tape in the end, but an operation before any cut is not, else None."""
-    for step in steps:
-        if step.cuts:
-            return None
-        if step.off_tape is Unrecorded.UNWATCHED:
-            return Finding("watched_late", line=step.event.line, values={"op": step.event.name}, **rest)
-        if step.off_tape is Unrecorded.SUSPENDED and not cuts:
-            values = {"op": step.event.name}
-            return Finding("recording_stopped", "suspended", line=step.event.line, values=values, **rest)
-        if step.off_tape is not None:
-            return None
-    return None
+    first = next((step for step in steps if step.cuts or step.off_tape is not None), None)
+    if first is None or first.cuts or first.off_tape is not Unrecorded.UNWATCHED:
+        return None
+    return Finding("watched_late", line=first.event.line, values={"op": first.event.name}, **rest)
 
 
 def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str, Any]) -> Finding | None:

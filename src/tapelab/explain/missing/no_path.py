@@ -183,16 +183,12 @@ def _left(question: Question, sides: _Sides) -> Finding | None:
         if departure.key not in sides.downstream or departure.how == "__bool__":
             continue
         later = sides.new_constants(question, departure.time)
-        came_back = any(_same_value(question, departure.key, key) for key in later)
+        came_back = any(_equal(_value(question, departure.key), _value(question, key)) for key in later)
         is_all = set(sides.roots) == {*later, *(key for key in sides.roots if _is_written_out(question, key))}
         if came_back or (later and is_all and not sides.reads_state):
             values = {"how": departure.how.strip("_")}
             return Finding("left_tensorflow", "handed", line=departure.place.line, certain=came_back, values=values)
     return None
-
-
-def _same_value(question: Question, left: int, returned: int) -> bool:
-    return _equal(_value(question, left), _value(question, returned))
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:

@@ -131,7 +131,6 @@ def diagnosed(
                 *_notes(model, tape, parts),
                 *_idle(variables),
                 *_unscaled(batch, variables),
-                *_unfit_metrics(model, batch),
             ),
             step,
         )
@@ -333,15 +332,6 @@ def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
             if values.size and np.isfinite(values).all() and np.abs(values).max() >= _UNSCALED:
                 low, high = values.min(), values.max()
                 yield f"{name} goes from {low:g} to {high:g}: scale it, such as {name} / {np.abs(values).max():g}."
-
-
-def _unfit_metrics(model: tf.keras.Model, batch: Any) -> Iterator[str]:
-    """What is said of an accuracy of numbers that are no classes."""
-    labels = batch[1] if isinstance(batch, tuple) and len(batch) > 1 else None
-    names = {inner.name for one in model.metrics for inner in getattr(one, "metrics", [one])}
-    is_measured = tf.is_tensor(labels) and labels.dtype.is_floating and bool((array(labels) % 1).any())
-    if is_measured and names & {"acc", "accuracy", "binary_accuracy"}:
-        yield 'The accuracy counts equal numbers, and y has others than whole ones: take a metric such as "mae".'
 
 
 def _idle(variables: Sequence[VariableHealth]) -> Iterator[str]:

@@ -60,15 +60,10 @@ def batch_of(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     return tf.keras.utils.pack_x_y_sample_weight(*map(_tensors, (x, y, sample_weight)))
 
 
-def inputs_of(batch: Any) -> Any:
-    """Return what a batch has for the model: all of it, or the first part of a tuple or list."""
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
-
-
 def build(model: tf.keras.Model, batch: Any) -> None:
     """Build a model on a batch where some of its layers are not built yet."""
     if not all(layer.built for layer in layers_of(model)):
-        model(inputs_of(batch))
+        model(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
 
 def _tensors(data: Any) -> Any:

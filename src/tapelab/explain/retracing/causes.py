@@ -51,8 +51,6 @@ def _call_with(function: Function, trace: FunctionTrace, path: str, wrapping: st
     found = _passed(function, trace.call, path)
     if _top(path) == path and found is not None:
         return ast.unparse(replaced(trace.call, found, wrapping.format(ast.unparse(found))))
-    if _top(path) == path and len({_top(one) for one in trace.leaves}) == 1:
-        return f"{callables.name_of(function)}({wrapping.format(path)})"
     said = expression_of(function, trace.call, path) or path
     return f"# pass {wrapping.format(said)} in place of {said}"
 

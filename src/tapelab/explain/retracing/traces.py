@@ -24,7 +24,7 @@ import tensorflow as tf
 
 BLIND = None
 try:
-    from tensorflow.core.function.trace_type import custom_nest_trace_type, default_types
+    from tensorflow.core.function.trace_type import default_types
     from tensorflow.python.eager.polymorphic_function import (
         function_context,
         tracing_compilation,
@@ -206,15 +206,9 @@ def _inner(path: str, kind: typing.Any) -> tuple[dict[str, typing.Any] | None, s
     if isinstance(kind, default_types.Dict):
         inner = {f"{path}[{key!r}]": inside for key, inside in kind.mapping.items()}
         return inner, "a dict with " + (", ".join(sorted(map(repr, kind.mapping))) or "no keys")
-    if isinstance(kind, (default_types.NamedTuple, default_types.Attrs)):
-        named = getattr(kind, "named_attributes", kind)
-        inner = {
-            f"{path}.{name}": inside
-            for name, inside in zip(named.attribute_names, named.attributes.components, strict=True)
-        }
-        return inner, f"a {named.type_name}"
-    if isinstance(kind, custom_nest_trace_type.CustomNestTraceType):
-        return _numbered(path, kind.components), f"a {kind.value_type.__name__} with {kind.metadata!r}"
+    if isinstance(kind, default_types.NamedTuple):
+        fields = zip(kind.attribute_names, kind.attributes.components, strict=True)
+        return {f"{path}.{name}": inside for name, inside in fields}, f"a {kind.type_name}"
     return None, None
 
 

@@ -137,13 +137,8 @@ def _symmetric_units(evidence: Evidence) -> Story | None:
 def remarks(evidence: Evidence) -> tuple[str, ...]:
     """Return what to add about how a gradient was computed, a tuple of keys of `REMARKS`."""
     twice = evidence.replay.is_second and any(_takes_moments(evidence, node) for node in evidence.trace.nodes)
-    found = {
-        "moments_twice": twice,
-        "wrong_in_tensorflow": any(
-            _is_wrong_in_tensorflow(evidence, node) for node in _passed(evidence, *_WRONG, *_STITCHES)
-        ),
-    }
-    return tuple(key for key, holds in found.items() if holds)
+    is_wrong = any(_is_wrong_in_tensorflow(evidence, node) for node in _passed(evidence, *_WRONG, *_STITCHES))
+    return (*(("moments_twice",) if twice else ()), *(("wrong_in_tensorflow",) if is_wrong else ()))
 
 
 def _is_wrong_in_tensorflow(evidence: Evidence, node: Node) -> bool:

@@ -234,18 +234,15 @@ def _unexplained(symptom: str, gradient: Gradient | None, names: Mapping[str, st
 
 
 def _elements(symptom: str, values: np.ndarray) -> Elements | None:
-    wanted = {
-        "nan": lambda: ~np.isfinite(values),
-        "inf": lambda: ~np.isfinite(values),
-        "zero": lambda: values == 0,
-        "partly zero": lambda: values == 0,
-        "huge": lambda: np.abs(values) > magnitude.HUGE,
-        "tiny": lambda: np.abs(values) < magnitude.SMALL,
-    }.get(symptom)
-    if wanted is None:
+    if symptom in ("nan", "inf"):
+        bad = ~np.isfinite(values)
+    elif symptom in ("zero", "partly zero"):
+        bad = np.equal(values, 0)
+    elif symptom in ("huge", "tiny"):
+        bad = np.abs(values) > magnitude.HUGE if symptom == "huge" else np.abs(values) < magnitude.SMALL
+    else:
         return None
-    bad = np.asarray(wanted())
-    return Elements(int(bad.sum()), bad.size, np.argwhere(bad))
+    return Elements(int(np.sum(bad)), np.size(bad), np.argwhere(bad))
 
 
 def _chain(story: Story) -> tuple[Link, ...]:

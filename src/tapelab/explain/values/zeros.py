@@ -46,8 +46,6 @@ def without_effect(evidence: Evidence) -> Story | None:
 
 
 def _only_adds(evidence: Evidence, node: Node) -> bool:
-    if node.op.startswith("FusedBatchNorm"):
-        return evidence.source in (node.inputs[2], mechanisms.read_from(evidence, node.inputs[2]))
     # What is added here and subtracted there, as in the log-density of a sample, is another story.
     subtracted = node.op == "Sub" and evidence.source in (
         node.inputs[1],

@@ -53,15 +53,11 @@ def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: Frame) -
     """
     if fix.part is None:
         return "untried"
-    # In a thread of its own no tape of the learner's is open, and none is paused.
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(_tried, fix, code, blamed, evidence, frame).result()
-
-
-def _tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: Frame) -> str:
     runs = evidence.replay.trials  # one for all sources that share the cause
     if (blamed, fix.text) not in runs:
-        runs[blamed, fix.text] = _run_with(fix, code, blamed, evidence, frame)
+        # In a thread of its own no tape of the learner's is open, and none is paused.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            runs[blamed, fix.text] = pool.submit(_run_with, fix, code, blamed, evidence, frame).result()
     place, found = runs[blamed, fix.text]
     return found if place is None else _judged(Evidence(found, evidence.source), evidence, place, code)
 

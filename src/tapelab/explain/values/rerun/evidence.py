@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry, is_handle
@@ -96,11 +96,6 @@ class Replay:
     def is_second(self) -> bool:
         """Whether a backward pass is differentiated: then these are derivatives of derivatives."""
         return any(node.is_backward for node in self.passed)
-
-    @functools.cached_property
-    def upstream(self) -> KeysView[int]:
-        """The keys of all tensors that the targets were made from, in whichever way, and of these."""
-        return self.trace.before(self.targets)
 
     def cotangent(self, key: int) -> Gradient | None:
         """Return the gradient of the targets with respect to a tensor of the trace, or None."""

@@ -8,7 +8,7 @@ what is computed again. So random numbers, dropout masks and variables that were
 import ast
 import dataclasses
 import itertools
-from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tapelab.explain.ground import hooks, lines, private
@@ -25,7 +25,6 @@ from tapelab.graphs.program import (
     in_order,
     is_safe_to_run,
 )
-from tapelab.graphs.walks import reachable
 from tapelab.process.tensorflow import tf
 
 Keys: TypeAlias = Sequence[int]  # of values of a trace
@@ -115,10 +114,6 @@ class Trace:
                 self.producer.update(dict.fromkeys(node.outputs, node))
             for key in node.inputs:
                 self.users.setdefault(key, []).append(node)
-
-    def before(self, keys: Iterable[int]) -> KeysView[int]:
-        """Return the keys of all tensors that some were made from, in whichever way, and of these."""
-        return reachable(keys, lambda key: self.producer[key].inputs if key in self.producer else ())
 
     def _add_event(self, event: Event, inline: bool) -> None:
         is_recorded = event.unrecorded is None
