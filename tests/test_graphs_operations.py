@@ -5,6 +5,7 @@ import functools
 import inspect
 import operator
 
+from tapelab.derivatives import value_and_gradient
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.rules import RULES
 from tapelab.graphs.operations import KERNELS, OPERATIONS, WRONG, known, with_fact
@@ -216,6 +217,25 @@ MAPPED = {"Roll": lambda x: tf.roll(x, 1, -1), "PadV2": lambda x: tf.pad(x, [[1,
 def test_a_map_over_it_is_no_loop(kind):
     """The row goes when TensorFlow computes it."""
     assert not np.allclose(tf.vectorized_map(MAPPED[kind], X), tf.map_fn(MAPPED[kind], tf.constant(X)))
+
+
+WITHOUT_A_KERNEL = {
+    "EuclideanNorm": tf.math.reduce_euclidean_norm,
+    "InvGrad": lambda x: tf.raw_ops.InvGrad(y=x, dy=x),
+}
+
+
+@kinds(with_fact("not compiled"))
+def test_what_xla_has_no_kernel_for_is_left_to_a_graph(kind):
+    operation = WITHOUT_A_KERNEL.get(kind, lambda x: getattr(tf.raw_ops, kind)(x=x))
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(operation(x))
+    _, gradient = value_and_gradient(lambda x: tf.reduce_sum(operation(x)))(x)
+    np.testing.assert_allclose(gradient, tape.gradient(y, x), rtol=1e-9)
+    with pytest.raises(RuntimeError, match="XLA cannot compile"):
+        value_and_gradient(lambda x: tf.reduce_sum(operation(x)), compile="xla")(x)
 
 
 @kinds(with_fact("multiplies"))

@@ -32,7 +32,7 @@ XLA_LAPLACIAN = 2**22
 
 # What XLA is known to compile as TensorFlow does: a program of other operations is left to a graph.
 COMPILED_WELL = (
-    with_fact("elementwise", "moving", "reducing", "product", "shape", "call")
+    with_fact("elementwise", "moving", "reducing", "product", "shape", "call") - with_fact("not compiled")
     | {"BiasAddGrad", "Const", "Fill", "LogSoftmax", "NoOp", "OneHot", "Placeholder", "PlaceholderWithDefault", "Range"}
     | {"Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
 )
