@@ -154,9 +154,6 @@ class Transform:
     tensor is a source and something else too, it is a constant there.
     """
 
-    # What `tf.autograph.experimental.do_not_convert` marks a function with; its wrapper is a tenth of a warm call.
-    autograph_info__ = None
-
     def __init__(
         self,
         f: Callable[..., Any],
@@ -191,6 +188,7 @@ class Transform:
         own = {name.removeprefix("_"): getattr(self, name) for name in options}
         return _made, (self._differentiated, self._recipe, self._sources, own)
 
+    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         key, signature, tensors = self._flattened(args, kwargs)
         if not tf.executing_eagerly():
@@ -284,7 +282,6 @@ class Transform:
 
     # In the caller's graph -----------------------------------------------------------------------------------------
 
-    @tf.autograph.experimental.do_not_convert
     def _inline(self, signature: Signature, tensors: Tensors) -> tuple[list[tf.Tensor], Description]:
         """Make the derivative a part of the graph that is being built."""
         call, computed = self._computed(signature, tensors, FASTEST)
@@ -373,7 +370,6 @@ class Transform:
 
     # Compiled ------------------------------------------------------------------------------------------------------
 
-    @tf.autograph.experimental.do_not_convert
     def _built(
         self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str = FASTEST
     ) -> tuple[Entry, list[tf.Tensor]]:
