@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Stop gradient
 #
-# A tape follows every path from a target back to a source. Sometimes a formula contains a value that you mean as a *number*, although it was computed from that source.
+# A tape follows every recorded path from a target back to a source. Sometimes a formula contains a value that you mean as a *number*, although it was computed from that source.
 # **How do you cut one path and keep the others?**
 
 # %% [markdown] tags=["badges"]

@@ -433,7 +433,7 @@ np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
 np.testing.assert_allclose(ends_at[1.0], 0.2, rtol=1e-5)
 
 # %% [markdown]
-# It climbs. The one batch that was cut has lost its weight in the mean. Where a few batches have much longer gradients than the rest, clipping changes *what is minimised* (Koloskova and others, 2023): a gain where wrong labels make them long, a loss where rare cases do.
+# It climbs. The one batch that was cut has lost its weight in the mean. Where a few batches have much longer gradients than the rest, clipping changes *what is minimised* (Koloskova and others, 2023).
 #
 # **And with Adam?** So far a shorter gradient was a shorter step. Adam divides each entry by a running average of its own size. Clip the global norm to 0.01, a thousandth of what it is, and take a step of each optimiser:
 
@@ -858,7 +858,7 @@ for check_clip, check_size in sets.values():
 # %% [markdown]
 # ## Recap
 #
-# - A product of many equal factors makes gradients explode; a limit acts in a few early steps (section 1).
+# - A product of many equal factors above 1 makes gradients explode; a limit acts in a few early steps (section 1).
 # - Clipping was not needed to survive: it buys the larger rate. Compare each side at its best rate, on validation data (section 2).
 # - Clipping by value, and several tensors each by its norm, can turn the whole gradient; the global norm keeps its direction in each step, and not the direction of their mean. Adam's step hardly depends on the length of a clipped gradient (section 3).
 # - An infinity becomes NaN, a number, or zeros, depending on the way, and a norm overflows at the root of the largest number; a row that is used many times arrives longer than the limit (sections 4 and 5).
