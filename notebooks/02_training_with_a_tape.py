@@ -198,7 +198,7 @@ assert [g.shape for g in gradients] == [(height * width, hidden), (hidden,), (hi
 
 # %% [markdown]
 # A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
-# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights come out a little above that. A *data* loss far from the logarithm of the number of classes is a sign of a mistake. A penalty, as in section 3, comes on top.
+# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights mostly come out a little above that. A *data* loss far from the logarithm of the number of classes is a sign of a mistake. A penalty, as in section 3, comes on top.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. An optimiser wants (gradient, variable) pairs, in this order. Do both from the same start:
 
