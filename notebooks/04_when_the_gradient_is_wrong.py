@@ -645,7 +645,7 @@ assert {one.layer for one in diagnose(check_nan, "mse", inputs, outputs).sick} =
 # | dead ReLUs, sigmoids saturated at 0 | its own, all before it, and the kernel after it; further ones too, while biases are 0 | the first one whose *output* is all zero |
 # | a NaN in the values | all of them | the first one whose *output* is NaN |
 #
-# `diagnose` groups the variables by cause and names one layer. Where two layers are sick it still names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
+# `diagnose` groups the variables by cause and names the layer. Where two layers on one path are sick it names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
 # %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
@@ -825,7 +825,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
 # - A gradient of zeros is right at a minimum. Elsewhere look for what is flat, for a saddle, and for paths that cancel (section 4).
 # - Over depth, factors multiply: initialise, connect and normalise so that they stay near 1 (section 5).
-# - Which layers are bad says what is sick; `diagnose` names one layer. Mend it and ask again (section 6).
+# - Which layers are bad says what is sick; `diagnose` names the layer. Mend it and ask again (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
