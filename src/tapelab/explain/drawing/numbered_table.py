@@ -285,11 +285,12 @@ _STYLE = """
 @media screen {
 #ID legend { display: block; }
 #ID :is(input, label) { display: inline-block; }
+#ID td span { visibility: hidden; }
 """
 _STEP = """#ID input:nth-of-type(NOW):checked ~ p:nth-of-type(NOW) { display: block; }
 #ID input:nth-of-type(NOW):checked ~ table .at-NOW { background: #2f81c730; }
+#ID input:nth-of-type(n+NOW):checked ~ table .from-NOW { visibility: visible; }
 """
-_LATER = "#ID input:nth-of-type(NOW):checked ~ table :is(LATER) { visibility: hidden; }\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,11 +326,8 @@ class Steps:
         )
 
     def _style(self, name: str) -> str:
-        count, rules = len(self.told), _STYLE
-        for now in range(1, count + 1):
-            later = ", ".join(f".from-{step}" for step in range(now + 1, count + 1))
-            rules += (_STEP + (_LATER.replace("LATER", later) if later else "")).replace("NOW", str(now))
-        return rules.replace("ID", name) + "}\n"
+        steps = (_STEP.replace("NOW", str(now)) for now in range(1, len(self.told) + 1))
+        return "".join([_STYLE, *steps, "}\n"]).replace("ID", name)
 
     def _rows(self) -> str:
         """The table's rows. What a step brings is in a span that says from which step on it is seen."""

@@ -80,10 +80,10 @@ class Origins:
             for name, part in _parts_of(value):
                 waiting.append((part, held if name is None else _Held(value, name)))
 
-    def made(self, value: Any) -> Origin | None:
-        """Return where a value was made, or the object that it belongs to: the last statement that can have done so."""
+    def made(self, value: Any) -> Line | None:
+        """Return where a value was made, or the object that it belongs to: the last line that can have done so."""
         for held in self._holders(value):
-            found = [scope.at(statement) for scope, statement, _ in _assignments(held)]
+            found = [scope.at(statement).line for scope, statement, _ in _assignments(held)]
             if found:
                 return found[-1]
         return None
@@ -132,7 +132,9 @@ class Origins:
     def read_once(self, source: Any) -> Origin | None:
         """Return where an object that holds a source reads it only when it is made, in __init__ or build, or None."""
         for held in itertools.islice(self._holders(source), 1):
-            uses = [(scope, node) for scope in _methods(held.owner) for node in _loads(scope, held.name)]
+            parts = ((scope, node) for scope in _methods(held.owner) for node in ast.walk(scope.tree))
+            named = [(scope, node) for scope, node in parts if _is_attribute(scope, held)(node)]
+            uses = [(scope, node) for scope, node in named if isinstance(node.ctx, ast.Load)]
             if uses and all(scope.function in _MAKING for scope, _ in uses):
                 return uses[-1][0].at(uses[-1][1])
         return None
@@ -215,15 +217,10 @@ def _scopes(frame: Frame) -> Iterator[_Scope]:
 def _function_scope(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[_Scope]:
     tree = tree_of(code.co_filename) or ast.Module([], [])
     for node in ast.walk(tree):
-        first = min(
-            (one.lineno for one in (node, *getattr(node, "decorator_list", ())) if hasattr(one, "lineno")), default=0
-        )
-        if (
-            isinstance(node, _FUNCTIONS)
-            and first == code.co_firstlineno
-            and getattr(node, "name", "<lambda>") == code.co_name
-        ):
-            yield _Scope(code.co_filename, node, names)
+        if isinstance(node, _FUNCTIONS) and getattr(node, "name", "<lambda>") == code.co_name:
+            decorated = (node, *getattr(node, "decorator_list", ()))
+            if min(one.lineno for one in decorated) == code.co_firstlineno:
+                yield _Scope(code.co_filename, node, names)
 
 
 def _methods(owner: Any) -> Iterator[_Scope]:
@@ -302,19 +299,9 @@ def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast
         yield target, value
         return
     parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else ()
-    for one, part in zip(
-        target.elts, parts if len(parts) == len(target.elts) else [value] * len(target.elts), strict=True
-    ):
-        yield from _unpacked(one, part)
-
-
-def _loads(scope: _Scope, name: str) -> Iterator[ast.expr]:
-    """Where a method reads an attribute of its own object."""
-    this = next(iter(scope.names.maps[0]))
-    for node in ast.walk(scope.tree):
-        is_read = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
-        if is_read and isinstance(node.value, ast.Name) and node.value.id == this:
-            yield node
+    is_each = len(parts) == len(target.elts)
+    for number, one in enumerate(target.elts):
+        yield from _unpacked(one, parts[number] if is_each else value)
 
 
 def _outermost(expression: ast.expr) -> Iterator[ast.expr]:

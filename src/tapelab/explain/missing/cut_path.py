@@ -67,6 +67,11 @@ def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...
     if erased or any(cut.code == "recording_stopped" for cut in cuts[:1]):
         return None
     if question.is_variable:
+        if type(question.source).__name__ == "_UnreadVariable":  # which says that it is trainable, whatever it is
+            made = question.origins().made(question.source)
+            line = made if made and "assign" in made.text else first_line
+            fix = f"tape.watch({source})  # before it is used; or leave '{source} =' before assign out"
+            return Finding("not_watched", "assigned", line=line, fix=fix, **rest)
         return unwatched_variable(question, first_line, rest)
     maker = question.flow.producer.get(start)
     if maker is not None and maker.unrecorded is Unrecorded.PAUSED:

@@ -114,17 +114,12 @@ def _target_outside(question: Question, sides: _Sides) -> Finding | None:
         return None
     if log.closed is not None and target > log.closed:
         code = "inner_gradient_outside" if target in gradients_returned else "target_after_tape"
-        return Finding(code, line=_line_of_target(question))
+        return Finding(code, line=question.origins().made(question.targets[0]))
     if target < log.opened and target != question.start:
         read = question.origins().reading(_tensor(question, target), question.source)
-        return Finding("target_before_tape", line=read.line if read else _line_of_target(question))
+        line = read.line if read else question.origins().made(question.targets[0])
+        return Finding("target_before_tape", line=line)
     return None
-
-
-def _line_of_target(question: Question) -> lines.Line | None:
-    """Where the target, which the log does not know, was made."""
-    origin = question.origins().made(question.targets[0])
-    return origin.line if origin else None
 
 
 def _replaced(question: Question, sides: _Sides) -> Finding | None:
@@ -152,29 +147,18 @@ def _twin(question: Question, sides: _Sides) -> int | None:
         return None  # every read of a variable is computed in the same way
     fingerprints = {}
 
-    def fingerprint(key: int) -> int:
+    def fingerprint(key: int) -> Any:
         if key in fingerprints:
             return fingerprints[key]
-        event = producer.get(key)
-        if event is not None:
-            made = (event.op, event.outputs.index(key), tuple(fingerprint(one) for one in event.inputs))
-        elif question.log.is_handle(key) or question.log.tensors[key].shape.num_elements() > 4:
-            made = key
-        else:
-            made = _value(question, key).tobytes()
-        fingerprints[key] = hash(made)
-        return fingerprints[key]
+        is_itself = question.log.is_handle(key) or question.log.tensors[key].shape.num_elements() > 4
+        return key if is_itself else _value(question, key).tobytes()
 
-    # In order of the log, so that the recursion finds the inputs done.
     for event in question.log.events:
-        for key in event.outputs:
-            fingerprint(key)
-    wanted = fingerprint(question.start)
-    for event in question.log.events:
-        for key in event.outputs:
-            if key != question.start and key in sides.upstream and fingerprints[key] == wanted:
-                return key
-    return None
+        inputs = tuple(map(fingerprint, event.inputs))
+        for position, key in enumerate(event.outputs):
+            fingerprints.setdefault(key, hash((event.op, position, inputs)))
+    alike = (key for key, made in fingerprints.items() if made == fingerprints[question.start])
+    return next((key for key in alike if key != question.start and key in sides.upstream), None)
 
 
 def _left(question: Question, sides: _Sides) -> Finding | None:
@@ -326,8 +310,7 @@ def _unused(question: Question, sides: _Sides) -> Finding | None:
     calls = [event for event in log.events if event.index in log.python_calls_of]
     hidden = any(event.kind is Kind.FUNCTION and not sides.upstream.isdisjoint(event.outputs) for event in calls)
     more = " Or a tf.py_function inside a tf.function read it, which is out of sight." if hidden else ""
-    origin = question.origins().made(question.source)
-    line = origin.line if origin else None
+    line = question.origins().made(question.source)
     return Finding("unused_variable", line=line, certain=not hidden, values={"more": more})
 
 

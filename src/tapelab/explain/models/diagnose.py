@@ -117,9 +117,7 @@ def diagnosed(
         in_batch = not_finite_in(batch)
         if in_batch:
             variables = [_of_batch(one, in_batch[0], asked) for one in variables]
-        step = (
-            "" if without_step or any(one.healthy is False for one in variables) else rate.about_own_step(model, batch)
-        )
+        is_sick = any(one.healthy is False for one in variables)
         return Diagnosis(
             model.name,
             _value(parts[0]),
@@ -127,12 +125,8 @@ def diagnosed(
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (
-                *_notes(model, tape, parts),
-                *_idle(variables),
-                *_unscaled(batch, variables),
-            ),
-            step,
+            (*_notes(model, tape, parts), *_idle(variables), *_unscaled(batch, variables)),
+            "" if without_step or is_sick else rate.about_own_step(model, batch),
         )
 
 

@@ -134,10 +134,7 @@ def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) ->
         root = made[0][0]
         story = _from_finite(evidence, root, ((node, "made NaN of it"),))
         code = story.code
-        if node.op in ("Mul", "MulNoNan", "MatMul") and code not in (
-            "underflow",
-            "epsilon_lost",
-        ):  # numbers that vanished are no mask
+        if node.op in mechanisms.PRODUCTS and code not in ("underflow", "epsilon_lost"):  # what vanished is no mask
             zeros = [key for key in node.inputs if not evidence.bad(key) and np.any(evidence.array(key) == 0)]
             if zeros and not evidence.is_learned(zeros[0]):
                 code = "masked_by_zero"
@@ -158,7 +155,7 @@ def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) ->
     code, _ = mechanisms.of_infinite(evidence, node)
     if code == "all_masked" and not np.isneginf(evidence.array(infinite[0])).all(-1).any():
         return of_value(evidence, infinite[0])  # an infinity of the other sign
-    if node.op in ("Mul", "MulNoNan", "MatMul"):
+    if node.op in mechanisms.PRODUCTS:
         code = "zero_times_infinity"
     return Story(code, node, infinite[0])
 

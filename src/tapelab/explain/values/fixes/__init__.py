@@ -18,11 +18,20 @@ from typing import Any
 from tapelab.explain.causes import VALUES, Cause
 from tapelab.explain.ground import private
 from tapelab.explain.ground.evaluation import CannotRun, Evaluation
-from tapelab.explain.ground.expressions import assigned_in, called, contains, operands, replaced, same, statement_at
+from tapelab.explain.ground.expressions import (
+    assigned,
+    assigned_in,
+    called,
+    contains,
+    operands,
+    replaced,
+    same,
+    statement_at,
+)
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind
 from tapelab.explain.ground.measure import Gradient, array
-from tapelab.explain.values.fixes.patient import Fix, Patient, assigned, filled, match
+from tapelab.explain.values.fixes.patient import Fix, Patient, filled, match
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence, Replay

@@ -173,9 +173,3 @@ class Patient:
         return Fix(
             "\n".join([*([" = ".join(before)] if before else ()), line]), part, new, before, self.statement or whole
         )
-
-
-def assigned(statement: ast.AST | None) -> set[str]:
-    """Return the names that a statement assigns to."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return {text(target) for target in targets}
