@@ -1,12 +1,12 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.rendering import Style, Told
+from tapelab.explain.ground.rendering import Style, Told, listed
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -14,7 +14,6 @@ from tapelab.explain.values.rerun.nodes import Node
 
 import numpy as np
 
-_MANY = 5  # names that are written out
 _FEW = 6  # healthy ones that are named and not only counted
 
 
@@ -201,7 +200,7 @@ class Explanations(Told, dict[str, Explanation]):
             told = [*self[first].lines(style)]
             if others:
                 word = "sources" if len(others) > 1 else "source"
-                told.append(style.text(f"And {len(others)} other {word}: {_cut_short(others)}."))
+                told.append(style.text(f"And {len(others)} other {word}: {listed(others)}."))
             yield style.between.join(told)
         if healthy:
             names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
@@ -215,11 +214,7 @@ class Explanations(Told, dict[str, Explanation]):
             one = self[name]
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
                 noted.setdefault(code, []).append(name)
-        return [f"Note on {_cut_short(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
-
-
-def _cut_short(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= _MANY else f"{', '.join(names[:_MANY])} and {len(names) - _MANY} more"
+        return [f"Note on {listed(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
 
 
 def _counted(healthy: Sized, total: int) -> str:

@@ -15,7 +15,6 @@ from tapelab.explain.drawing.sketch import TRANSPARENT, Box
 from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import keys_in
 from tapelab.explain.ground.measure import array, cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.missing.question import Finding, Question
@@ -42,11 +41,7 @@ def replayed(
     """
     targets, sources = list(asked[0].targets), [question.source for question in asked]
     names = [asked[0].target_name, *(question.source_name for question in asked)]
-    found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
-    replay = next((one.evidence.replay for one in found if one.evidence is not None), None)
-    if replay is None:
-        with hooks.deaf(), private.paused():
-            replay = Replay(Trace(asked[0].log), keys_in(targets), keys_in(sources))
+    replay, found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
     bad = [one for one in found if one.healthy is False and one.node]
     marks = {one.node: f"✖ {SYMPTOMS[one.symptom].begins}: {one.code}" for one in bad}
     return replay, found, marks

@@ -90,13 +90,8 @@ class Origins:
 
     def reading(self, value: Any, source: Any) -> Origin | None:
         """Return the statement by which a value was made of a source, or None where that cannot be told."""
-        wanted = _names_of(source)
-        for held in self._holders(value):
-            for scope, _, expression in list(_assignments(held))[::-1]:
-                found = self._reads(expression, scope, wanted, set())
-                if found is not None:
-                    return found
-        return None
+        found = (self._made_of(held, _names_of(source), set()) for held in self._holders(value))
+        return next(filter(None, found), None)
 
     def read_for(self, call: ast.expr, code: types.CodeType, source: Any) -> Origin | None:
         """Return where what a call in some code is given was made of a source, or None where that cannot be told.
@@ -112,10 +107,9 @@ class Origins:
         waiting = [(scope, part) for scope in _function_scope(code, names) for part in given]
         for scope, part in waiting:
             for name in {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}:
-                for _, _, expression in list(_assignments(_Held(scope, name)))[::-1]:
-                    found = self._reads(expression, scope, _names_of(source), {name})
-                    if found is not None:
-                        return found
+                found = self._made_of(_Held(scope, name), _names_of(source), {name})
+                if found is not None:
+                    return found
                 if len(waiting) < _CALLS:
                     waiting += _passed_as(scope, name, own[0] if own else None)
         return None
@@ -157,6 +151,11 @@ class Origins:
             yield held
             held = None if isinstance(held.owner, _Scope) else self._held.get(id(held.owner))
 
+    def _made_of(self, held: _Held, wanted: frozenset[int], seen: set[str]) -> Origin | None:
+        """Where what is held was made of a source, by the last statement that did so."""
+        made = list(_assignments(held))[::-1]
+        return next(filter(None, (self._reads(expression, scope, wanted, seen) for scope, _, expression in made)), None)
+
     def _reads(self, expression: ast.expr, scope: _Scope, wanted: frozenset[int], seen: set[str]) -> Origin | None:
         """Where an expression, or what its names were made of, has a source in what it names."""
         for node in _outermost(expression):
@@ -169,10 +168,9 @@ class Origins:
             name = node.id if isinstance(node, ast.Name) else ""
             if name and name not in seen:
                 seen.add(name)
-                for _, _, other in list(_assignments(_Held(scope, name)))[::-1]:
-                    found = self._reads(other, scope, wanted, seen)
-                    if found is not None:
-                        return found
+                found = self._made_of(_Held(scope, name), wanted, seen)
+                if found is not None:
+                    return found
         return None
 
     def _within(self, value: Any) -> frozenset[int]:

@@ -18,12 +18,12 @@ from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import NotFinite, array, rms
 from tapelab.explain.ground.origins import Origins
-from tapelab.explain.ground.rendering import spelled
+from tapelab.explain.ground.rendering import listed, spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step, rate
 from tapelab.explain.models.bad_rows import not_finite_in, row_count
-from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
+from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth
 from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.rerun.evidence import slopes
@@ -167,7 +167,7 @@ def _value(part: Part) -> float:
 def _examine(model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked: Asked) -> list[VariableHealth]:
     """Return a `VariableHealth` for each variable of one loss."""
     names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
-    found = study(tape, part.loss, part.variables, ["the loss", *names])
+    _, found = study(tape, part.loss, part.variables, ["the loss", *names])
     values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
     targets, flow = tuple(tf.nest.flatten(part.loss)), Flow(tape.log, set(keys_in(part.loss)))

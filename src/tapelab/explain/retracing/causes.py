@@ -8,6 +8,7 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.rendering import listed
 from tapelab.explain.retracing import callables
 from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
@@ -31,9 +32,7 @@ def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | 
     names = list(code.co_varnames[: code.co_argcount])
     if callables.is_method(function):
         names = names[1:]
-    if name in names:
-        return argument(call, names.index(name), (name,))
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return argument(call, names.index(name) if name in names else len(call.args), (name,))
 
 
 def _top(path: str) -> str:
@@ -127,9 +126,6 @@ class RetracingCause:
     line: Line | None = None
     fix: str = ""
     expected: bool = False
-
-
-_SHOWN = 5
 
 
 def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0) -> list[RetracingCause]:
@@ -243,16 +239,12 @@ def _cause(
     sentence = RETRACED[code].sentence.format(
         name=callables.name_of(function),
         subject=subject,
-        listed=_listed(values),
+        listed=listed(values),
         count=len(values),
         extra=_extra(code, seen, texts),
     )
     fix = fix_of(function, path, code, numbers[-1], found)
     return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, RETRACED[code].expected)
-
-
-def _listed(values: Sequence[str]) -> str:
-    return ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
 
 
 def _extra(code: str, seen: Sequence[Leaf | None], texts: Sequence[str]) -> str:
@@ -288,7 +280,7 @@ def made_anew(
     cause = RETRACED[code]
     said, fix = (text.format(name=name, count=count, why=why) for text in (cause.sentence, cause.fix))
     for key, values in changed.items():
-        said += f" It reads {key} from outside, which was {_listed(values)}."
+        said += f" It reads {key} from outside, which was {listed(values)}."
     if changed:
         key = next(iter(changed))
         fix += f"\n# and pass what changes as a tensor: {name}(..., tf.constant({key}))"

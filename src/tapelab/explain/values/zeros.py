@@ -219,17 +219,15 @@ def _cancelled(evidence: Evidence) -> Story:
 
 def _cancelling(evidence: Evidence) -> Node | None:
     """The node at which contributions that are not zero add up to zero."""
-    waiting, seen = [evidence.source], set()
-    while waiting:
-        key = waiting.pop(0)
-        parts = [(node, part) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
-        alive = [node for node, part in parts if not evidence.measure.zero(part)]
+    parts = evidence.replay.parts
+
+    def behind(key: int) -> list[int]:
+        return [made for node, _ in parts.get(key, ()) if node is not None for made in node.outputs]
+
+    for key in reachable([evidence.source], behind):
+        alive = [node for node, part in parts.get(key, ()) if node is not None and not evidence.measure.zero(part)]
         if len(alive) > 1:
             return alive[0] if alive[0].op != "ReadVariableOp" else next(iter(evidence.users(key)), None)
-        for node, _ in parts:
-            if node not in seen:
-                seen.add(node)
-                waiting.extend(node.outputs)
     return None
 
 

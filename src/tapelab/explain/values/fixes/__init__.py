@@ -17,7 +17,7 @@ from typing import Any
 
 from tapelab.explain.causes import VALUES, Cause
 from tapelab.explain.ground import private
-from tapelab.explain.ground.evaluation import CannotRun, Evaluation
+from tapelab.explain.ground.evaluation import CannotRun, Evaluation, in_frame
 from tapelab.explain.ground.expressions import (
     assigned,
     assigned_in,
@@ -46,6 +46,7 @@ _TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero", "empty_mask"})
 _RIGHT_AT_ZERO = _TAKEN_OUT | {"root_at_zero"}
 _DIVISIONS = frozenset({"division_by_zero", "zero_over_zero"})
 _MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
+_NAMING = (ast.Name, ast.Attribute, ast.Subscript)
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 
 
@@ -166,9 +167,7 @@ class _Place:
             # What of a call made of many operations is which of their inputs is not known; one's own is checked.
             if node is own[0] if is_own else node.op != "ReadVariableOp" and self._length_of(expression) == 1:
                 for part, key in operands(expression, node.inputs):
-                    if not isinstance(expression, ast.Call) or isinstance(
-                        part, (ast.Name, ast.Attribute, ast.Subscript)
-                    ):
+                    if not isinstance(expression, ast.Call) or isinstance(part, _NAMING):
                         known.setdefault(ast.unparse(part), key)
         return known
 
@@ -236,13 +235,7 @@ class _Place:
         """What a name stands for in the learner's frame when a node uses it: a key of the log or None, and a value."""
         if name in self._assigned:
             raise ValueError(f"{name} is used to make itself")
-        frame, code = self._frame, self._blamed.event.place.code
-        if frame is None or frame.f_code.co_filename != code.co_filename:
-            raise CannotRun
-        scope = frame.f_locals if frame.f_code is code else frame.f_globals
-        if name not in scope:
-            raise CannotRun
-        value = scope[name]
+        value = in_frame(name, self._frame, self._blamed.event.place.code)
         if not tf.is_tensor(value) and not hasattr(value, "handle"):
             return None, value
         key = private.key(getattr(value, "handle", value))
@@ -451,7 +444,7 @@ def _broadcast(patient: Patient) -> Fix | None:
 
 
 _WIDENED = {"square", "pow", "reduce_sum", "reduce_mean", "reduce_prod", "**"}  # of one argument, and large in float16
-_OUTSIDE = "# take @tf.function away while you look for the cause: the inside of this one could not be run again"
+OUTSIDE = "# take @tf.function away while you look for the cause: the inside of this one could not be run again"
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
@@ -466,5 +459,5 @@ _RULES = {
     "not_probabilities": _clip,
     "softmax_twice": _twice,
     "broadcast_loss": _broadcast,
-    "unexplained": lambda patient: _OUTSIDE if patient.node.is_opaque else None,
+    "unexplained": lambda patient: OUTSIDE if patient.node.is_opaque else None,
 }
