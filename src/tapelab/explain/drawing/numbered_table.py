@@ -18,7 +18,7 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array, cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.missing.question import Finding, Question
-from tapelab.explain.values.rerun.evidence import Replay
+from tapelab.explain.values.rerun.evidence import Evidence, Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace, of_node
 from tapelab.explain.values.study import study
 from tapelab.graphs.walks import reachable
@@ -94,8 +94,6 @@ class Passage:
             for node, part in self._replay.parts.get(key, ()):
                 if node.event is end.event if node is not None else end.role == "target":
                     parts.append(array(part))
-        if not parts and end.role == "target" and set(start.keys) & set(end.keys):
-            parts = [np.ones(())]
         if len(parts) > _EDGES:
             parts = [np.sum(parts, axis=0)]
         return [cotangent_text(part) for part in parts]
@@ -209,12 +207,12 @@ def _rows(replay: Replay, asked: Sequence[Question], marks: Mapping[Node, str]) 
     trace = replay.trace
     numbers, nodes = numbering(replay, [question.start for question in asked])
     for number, question in enumerate(asked):
-        value = _value(trace, question.start)
+        value = _value(replay, question.start)
         received = _received(replay, number, numbers)
         yield Row(number, question.source_name, "", value, gradient_text(replay, question.start), received=received)
     for number, node in enumerate(nodes, len(asked)):
         first = node.outputs[0]
-        source, value = _source(node, trace, numbers), _value(trace, first)
+        source, value = _source(node, trace, numbers), _value(replay, first)
         received = _received(replay, number, numbers)
         yield Row(number, spelled(node.op), source, value, gradient_text(replay, first), marks.get(node, ""), received)
 
@@ -246,12 +244,8 @@ def _operand(trace: Trace, key: int, numbers: Mapping[int, int]) -> str:
     return value_text(values) if values.size == 1 else "·"
 
 
-def _value(trace: Trace, key: int) -> str:
-    value = trace.values[key]
-    reads = [node for node in trace.users.get(key, ()) if node.op in TRANSPARENT]
-    if reads:
-        value = trace.values[reads[0].outputs[0]]
-    values = array(value)
+def _value(replay: Replay, key: int) -> str:
+    values = Evidence(replay, key).array(key)
     return value_text(values) if values.size else ""
 
 

@@ -58,7 +58,7 @@ class Conductors:
     """Answers for the events of one log, each worked out once, with the registered gradient function itself."""
 
     def __init__(self, log: Log):
-        self._log, self._results = log, functools.cache(self._run)
+        self._log, self._results = log, {}
 
     def cut_at(self, event: Event, position: int, output: int) -> str | None:
         """Return the cause by which an event, not a function's call, cuts the gradient from an output to an input.
@@ -79,7 +79,9 @@ class Conductors:
 
     def _returns(self, event: Event, position: int) -> bool:
         """Whether the gradient function, given ones, returns something for an input."""
-        result = self._results(event)
+        if event.index not in self._results:
+            self._results[event.index] = self._run(event)
+        result = self._results[event.index]
         if isinstance(result, LookupError):
             raise result
         # A gradient function that cannot be tried out is taken to work: the tape's own result has the last word.

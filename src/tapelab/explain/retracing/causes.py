@@ -13,12 +13,7 @@ from tapelab.explain.retracing import callables
 from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
 
-import tensorflow as tf
-
-
-def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
-    """Return the axes in which shapes of one rank differ, a list of integers."""
-    return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
+_GONE = " One that no longer exists can never be passed again, and its trace stays."
 
 
 def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | None:
@@ -98,7 +93,7 @@ def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf]) -> str:
     if getattr(function, "_jit_compile", False):
         first = f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"
         return f"{first}\ndataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"
-    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
+    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and len({str(s[1:]) for s in shapes}) == 1
     more = "\n# or one batch size: dataset.batch(n, drop_remainder=True)" if is_batch else ""
     return "@tf.function(reduce_retracing=True)  # one trace for all sizes" + more
 
@@ -234,32 +229,15 @@ def _cause(
     last = found[numbers[-1]]
     expression = expression_of(function, last.call, path)
     subject = f"Argument {path}" + (f" ({expression} in the call)" if expression not in (None, path) else "")
-    if code == "flag" and len(values) > 3:
-        code = "python_value"
     sentence = RETRACED[code].sentence.format(
         name=callables.name_of(function),
         subject=subject,
         listed=listed(values),
         count=len(values),
-        extra=_extra(code, seen, texts),
+        extra=_GONE if "an object that no longer exists" in texts else "",
     )
     fix = fix_of(function, path, code, numbers[-1], found)
     return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, RETRACED[code].expected)
-
-
-def _extra(code: str, seen: Sequence[Leaf | None], texts: Sequence[str]) -> str:
-    if code == "object" and "an object that no longer exists" in texts:
-        return " One that no longer exists can never be passed again, and its trace stays."
-    return _where_shapes_differ(seen) if code == "shape" else ""
-
-
-def _where_shapes_differ(seen: Sequence[Leaf | None]) -> str:
-    shapes = [leaf.shape for leaf in seen if leaf is not None and leaf.shape is not None]
-    if any(shape.rank is None for shape in shapes):
-        return ""
-    if len({shape.rank for shape in shapes}) > 1:
-        return " Their numbers of axes differ."
-    return f" They differ in axis {' and '.join(map(str, differing_axes(shapes)))}."
 
 
 def made_anew(

@@ -25,11 +25,7 @@ import tensorflow as tf
 BLIND = None
 try:
     from tensorflow.core.function.trace_type import default_types
-    from tensorflow.python.eager.polymorphic_function import (
-        function_context,
-        tracing_compilation,
-        transform,
-    )
+    from tensorflow.python.eager.polymorphic_function import function_context, tracing_compilation, transform
     from tensorflow.python.ops.resource_variable_ops import VariableSpec
 
     # What is read of these below is there as well, or the import says what is not.

@@ -16,18 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import VALUES, Cause
-from tapelab.explain.ground import private
+from tapelab.explain.ground import expressions, private
 from tapelab.explain.ground.evaluation import CannotRun, Evaluation, in_frame
-from tapelab.explain.ground.expressions import (
-    assigned,
-    assigned_in,
-    called,
-    contains,
-    operands,
-    replaced,
-    same,
-    statement_at,
-)
+from tapelab.explain.ground.expressions import assigned_in, called, contains, operands, replaced, same, statement_at
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind
 from tapelab.explain.ground.measure import Gradient, array
@@ -138,7 +129,7 @@ class _Place:
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
         self._lengths = {}
-        self._assigned = assigned(fix.within)
+        self._assigned = expressions.assigned(fix.within)
         self._whole = self._smallest_that_ran()
         own = [node for node, expression in self._nodes if same(expression, self._whole)]
         length = _period([node.op for node in own])  # of what ran again and again in a loop
@@ -347,7 +338,7 @@ def _unselected(patient: Patient) -> list[Fix | None] | None:
     condition, _, second = _arguments(where)
     safe = _SAFE.get(patient.node.op, "1.0")
     # The branch that holds the operation is the one that must not run where it is not selected.
-    in_second = contains(second, patient.expression) or assigned(patient.statement) == {text(second)}
+    in_second = contains(second, patient.expression) or expressions.assigned(patient.statement) == {text(second)}
     inside = filled(f"s {_INSIDE.get(patient.node.op, '> 0')}", s=patient.argument)
     return [
         patient.with_safe_argument(text(condition), safe, not in_second),
@@ -361,7 +352,7 @@ def _masked(patient: Patient) -> Fix | None:
     if patient.argument is None or product is None:
         return None
     operands = [product.left, product.right] if isinstance(product, ast.BinOp) else _arguments(product)[:2]
-    made = assigned(patient.statement)
+    made = expressions.assigned(patient.statement)
     mask = [one for one in operands if not contains(one, patient.expression) and text(one) not in made]
     if len(mask) != 1 or len(operands) != 2:
         return None
