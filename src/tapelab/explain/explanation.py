@@ -151,11 +151,8 @@ class Explanation(Told):
             if self.code in ("exists", "unknown", "inside_function"):
                 return f"{gradient} exists"
             return f"{gradient} {SYMPTOMS[self.symptom].heading}: {self.code}"
-        verdict = "could not be explained" if self.exists is None else "is None"
-        if self.code == "no_gradient_registered":
-            verdict = "raises LookupError"
-        if self.code == "used_up":
-            verdict = "is refused"
+        other = {"no_gradient_registered": "raises LookupError", "used_up": "is refused"}
+        verdict = other.get(self.code, "could not be explained" if self.exists is None else "is None")
         return f"{gradient} {verdict}: {self.code}"
 
 

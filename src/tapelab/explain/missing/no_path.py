@@ -181,11 +181,8 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _constant(question: Question, sides: _Sides) -> Finding | None:
     """The target was computed by a backward pass."""
-    backward = [
-        question.flow.producer[key]
-        for key in sides.upstream
-        if key in question.flow.producer and question.flow.producer[key].place.in_backward
-    ]
+    made = (question.flow.producer.get(key) for key in sides.upstream)
+    backward = [event for event in made if event is not None and event.place.in_backward]
     if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
         return None
     return Finding("constant_derivative", line=max(backward, key=lambda event: event.index).line)

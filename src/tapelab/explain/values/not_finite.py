@@ -142,15 +142,13 @@ def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) ->
                 code = "zero_times_infinity"
         return dataclasses.replace(story, code=code)
     came_in = [key for _, key in roots if key == evidence.source or measure.nan(evidence.value(key))]
-    if came_in:
-        return _came_in(evidence, came_in[0])
     variables = [key for _, key in roots if evidence.is_learned(key)]
     # No mask: it went through a product before it met this node.
     factors = [
         key for _, key in roots if any(one is not node and one.op in mechanisms.PRODUCTS for one in evidence.users(key))
     ]
-    if variables or factors:
-        return _came_in(evidence, [*variables, *factors][0])
+    if came_in or variables or factors:
+        return _came_in(evidence, [*came_in, *variables, *factors][0])
     # An infinity that was put in on purpose, such as a mask of -inf, met this node.
     code, _ = mechanisms.of_infinite(evidence, node)
     if code == "all_masked" and not np.isneginf(evidence.array(infinite[0])).all(-1).any():
@@ -248,10 +246,9 @@ def _zero_maker(evidence: Evidence, node: Node, bad: np.ndarray | np.bool_) -> N
     """
     upstream = [one for one in evidence.replay.passed[node].upstream if one is not None]
     here = array(upstream[0]) == 0
-    where = bad if here.shape == bad.shape else here
-    if not here.any() or (here.shape == bad.shape and not (here & bad).any()):
+    where = here & bad if here.shape == bad.shape else here
+    if not where.any():
         return None
-    where = where & here if where.shape == here.shape else here
     seen = set()
     while node not in seen:
         seen.add(node)
