@@ -127,8 +127,7 @@ class Explanation(Told):
         if self.further:
             yield style.text("Then also: " + "; ".join(_describe(cut) for cut in self.further) + ".")
         for code in self.remarks:
-            remark = (REMARKS | VALUES)[code]
-            yield style.text(f"Note ({code}): {remark.meaning}")
+            yield style.text(f"Note ({code}): {(REMARKS | VALUES)[code].meaning}")
 
     def without_values(self, **changed: Any) -> "Explanation":
         """Return the explanation without what it was made of, and with other changes."""

@@ -129,11 +129,8 @@ class Sketch:
 
     def _add_missing_link(self, source: Box, reached: Sequence[Event], finding: Finding) -> None:
         """Where no values flow, show what each side has, and between them the cause."""
-        made = [
-            event
-            for event in self._log.events
-            if event.op not in TRANSPARENT and any(key in self._upstream for key in event.outputs)
-        ]
+        upstream = (event for event in self._log.events if not self._upstream.isdisjoint(event.outputs))
+        made = [event for event in upstream if event.op not in TRANSPARENT]
         for event in made:
             for key in event.inputs:
                 maker = self._flow.producer.get(key)

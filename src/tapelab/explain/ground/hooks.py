@@ -123,10 +123,8 @@ def _py_func_common(
         return original(func, inp, Tout, stateful, name)
     inp = [_read(argument) for argument in inp]
     result = original(func, inp, Tout, stateful, name)
-    inputs, outputs = (
-        [value for value in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(value)]
-        for values in (inp, result)
-    )
+    flat = (tf.nest.flatten(values, expand_composites=True) for values in (inp, result))
+    inputs, outputs = (list(filter(tf.is_tensor, values)) for values in flat)
     _tell("on_python", "numpy_function", inputs, outputs, lines.walk(sys._getframe(1), private.BACKWARD_PASS, None))
     return result
 

@@ -64,21 +64,16 @@ class Origins:
     """
 
     def __init__(self, frame: Frame, known: Iterable[Any] = ()):
-        self._held: dict[int, _Held | None] = {}  # None of what one begins with
         self._parts: dict[int, frozenset[int]] = {}
-        self._alive = []  # what the numbers in these stand for
-        waiting = collections.deque((one, None) for one in known)
         self._scopes = list(_scopes(frame))
-        for scope in self._scopes:
-            waiting.extend((value, _Held(scope, name)) for name, value in list(scope.names.items()))
-        while waiting and len(self._alive) < _MOST:
-            value, held = waiting.popleft()
-            if id(value) in self._held:
-                continue
-            self._alive.append(value)
-            self._held[id(value)] = held
-            for name, part in _parts_of(value):
-                waiting.append((part, held if name is None else _Held(value, name)))
+        named = [(one, _Held(scope, name)) for scope in self._scopes for name, one in list(scope.names.items())]
+
+        def parts(value: Any, held: _Held | None) -> Iterator[tuple[Any, _Held | None]]:
+            yield from ((part, held if name is None else _Held(value, name)) for name, part in _parts_of(value))
+
+        found = _walked([*((one, None) for one in known), *named], parts)
+        self._held: dict[int, _Held | None] = {key: held for key, (_, held) in found.items()}  # None: it was given
+        self._alive = [value for value, _ in found.values()]  # what the numbers in these stand for
 
     def made(self, value: Any) -> Line | None:
         """Return where a value was made, or the object that it belongs to: the last line that can have done so."""
@@ -176,17 +171,23 @@ class Origins:
     def _within(self, value: Any) -> frozenset[int]:
         """What can be reached from an object, by identity."""
         if id(value) not in self._parts:
-            self._alive.append(value)
-            found, waiting = {id(value): value}, collections.deque([(value, 0)])
-            while waiting and len(found) < _MOST:
-                one, depth = waiting.popleft()
-                for _, part in _parts_of(one, depth < 3):
-                    if id(part) not in found:
-                        found[id(part)] = part
-                        waiting.append((part, depth + 1))
-            self._alive.extend(found.values())
+            found = _walked([(value, 0)], lambda one, at: ((part, at + 1) for _, part in _parts_of(one, at < 3)))
+            self._alive.extend(one for one, _ in found.values())
             self._parts[id(value)] = frozenset(found)
         return self._parts[id(value)]
+
+
+def _walked(
+    starts: Iterable[tuple[Any, Any]], parts: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+) -> dict[int, tuple[Any, Any]]:
+    """What can be reached from objects, the nearest first: identity → the object, and what is known of it."""
+    found, waiting = {}, collections.deque(starts)
+    while waiting and len(found) < _MOST:
+        value, known = waiting.popleft()
+        if id(value) not in found:
+            found[id(value)] = value, known
+            waiting.extend(parts(value, known))
+    return found
 
 
 def _names_of(value: Any) -> frozenset[int]:
@@ -286,9 +287,7 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
         yield node.target, node.value
     elif isinstance(node, (ast.For, ast.comprehension)):
         yield from _unpacked(node.target, node.iter)
-    elif (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING and node.args
-    ):
+    elif isinstance(node, ast.Call) and called(node) in _FILLING and isinstance(node.func, ast.Attribute) and node.args:
         yield node.func.value, node.args[-1]
 
 

@@ -87,12 +87,13 @@ class Asked:
 def asked_at(frame: types.FrameType, position: int) -> Asked:
     """Return where a frame of the learner's, or around it, asks; its call has the data as the argument `position`."""
     own = lines.own_frame(frame)
-    call = expressions.arguments(own) if own is not None else None
-    name = expressions.argument(call, position, ("x",))
+    if own is None:
+        return Asked(None, None)
+    name, file = expressions.argument(expressions.arguments(own), position, ("x",)), own.f_code.co_filename
     while isinstance(name, (ast.Attribute, ast.Subscript)):
         name = name.value
     made = expressions.assigned_in(own.f_code, name.id, own.f_lineno) if isinstance(name, ast.Name) else []
-    return Asked(lines.own_line(frame), Line(own.f_code.co_filename, made[0].lineno) if made else None)
+    return Asked(Line(file, own.f_lineno), Line(file, made[0].lineno) if made else None)
 
 
 def diagnosed(
@@ -135,9 +136,8 @@ def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHeal
     if one.code != "source_not_finite" or one.sentence.startswith(one.name):
         return one
     sentence = f"The batch is not finite as it comes in: {bad}."
-    return dataclasses.replace(
-        one, sentence=sentence, line=asked.data or one.line, layer="", fix="# mend the data where it is made"
-    )
+    fix = "# mend the data where it is made"
+    return dataclasses.replace(one, sentence=sentence, line=asked.data or one.line, layer="", fix=fix)
 
 
 def _at_a_scale_that_fits(

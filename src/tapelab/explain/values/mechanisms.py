@@ -82,13 +82,7 @@ def _counts_nothing(evidence: Evidence, key: int) -> bool:
     if evidence.is_learned(key):
         return False
     maker = evidence.maker(key)
-    while maker is not None and maker.op in ("Maximum", "AddV2"):
-        maker = evidence.maker(maker.inputs[0])
     return maker is not None and maker.op in ("Sum", "Size", "Mean") and not evidence.array(maker.inputs[0]).any()
-
-
-def _mean(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
-    return "overflow" if inputs[0].size else "empty_mask"
 
 
 def _power(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
@@ -109,7 +103,7 @@ def _inverse(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np
 
 
 # By the operation: the rule, or the cause; otherwise it is an overflow.
-_RULES = dict.fromkeys(("Log", "Log1p"), _log) | {"Pow": _power, "Mean": _mean}
+_RULES = dict.fromkeys(("Log", "Log1p"), _log) | {"Pow": _power}
 _RULES |= dict.fromkeys(("Sqrt", "Rsqrt", "Xlogy", "Xlog1py"), _at_edge) | dict.fromkeys(_DIVISIONS, _division)
 _RULES |= dict.fromkeys(_INVERSE_FUNCTIONS, _inverse)
 _ALWAYS = {op: code for code, cause in VALUES.items() for op in cause.makers.split()}
@@ -202,8 +196,6 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return _by_product(evidence, node, position, x)
     if op in ("Prod", "Cumprod"):
         return "underflow" if x[0].all() else "multiplied_by_zero"
-    if op == "Mean" and not x[0].size:
-        return "empty_mask"
     return "underflow" if all(one.all() for one in x if one.size) else "unknown_zero"
 
 

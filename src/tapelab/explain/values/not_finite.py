@@ -172,9 +172,8 @@ def of_cotangent(evidence: Evidence) -> Story:
     Returns:
         A `Story`.
     """
-    stories = [
-        _at_origin(evidence, *one) for one in evidence.origins(lambda part, _: evidence.measure.not_finite(part))
-    ]
+    origins = evidence.origins(lambda part, _: evidence.measure.not_finite(part))
+    stories = [_at_origin(evidence, *one) for one in origins]
     if not stories:
         return Story("unexplained", None, certain=False)
     overruling = [one for one in stories if one.code in ("unselected_branch", "masked_by_zero")]
@@ -252,7 +251,8 @@ def _zero_maker(evidence: Evidence, node: Node, bad: np.ndarray | np.bool_) -> N
     seen = set()
     while node not in seen:
         seen.add(node)
-        following = evidence.following(node)
+        parts = (part for key in node.outputs for part in evidence.replay.parts.get(key, ()))
+        following = [(other, part) for other, part in parts if other in evidence.replay.passed]
         if not following:
             return None
         after, part = max(following, key=lambda one: evidence.measure.share_of_zeros(one[1]))

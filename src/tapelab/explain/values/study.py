@@ -126,8 +126,6 @@ def _judge(evidence: Evidence, symptom: str, values: np.ndarray) -> tuple[str, S
         story = not_finite.of_value(evidence, target)
         if symptom not in ("nan", "inf"):
             symptom = "target nan" if evidence.measure.nan(evidence.value(target)) else "target inf"
-        elif evidence.trace.producer.get(target) is not None and story.node is None:
-            story = not_finite.of_cotangent(evidence)
         return symptom, story
     if symptom in ("nan", "inf"):
         return symptom, not_finite.of_cotangent(evidence)

@@ -267,7 +267,8 @@ def repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Fr
         frame: the learner's frame, or None.
     """
     trials = evidence.replay.trials  # one for all sources that share the cause
-    case = (story.code, story.node, story.key, tuple(node for node, _ in story.then), evidence.gradient_is_bad)
+    is_bad = evidence.measure.not_finite(evidence.gradient), evidence.measure.zero(evidence.gradient)
+    case = (story.code, story.node, story.key, tuple(node for node, _ in story.then), is_bad)
     if case not in trials:
         trials[case] = _repair(story, names, evidence, frame)
     return trials[case]
