@@ -342,6 +342,29 @@ def test_a_position_from_the_end():
         jacobian(lambda x, y: x * y, argnums=(1, -1))(X, X)
 
 
+NORMALISED = tf.keras.layers.LayerNormalization(dtype="float64")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x: tf.reduce_sum(tf.nn.softplus(NORMALISED(x)) * tf.cos(x)),
+        lambda x: tf.reduce_sum(tf.scan(lambda total, row: tf.tanh(total * row), x)),
+    ],
+    ids=["control dependencies", "several outputs"],
+)
+def test_a_linearised_gradient_is_cut_at_its_point(loss):
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(x)
+        return tape.gradient(value, x)
+
+    x, v = (tf.constant(np.random.default_rng(seed).normal(size=(4, 3))) for seed in (0, 1))
+    _, product = linearize(slope)(x)
+    np.testing.assert_allclose(product(v), hvp(loss)(x, vector=v), rtol=1e-8, atol=1e-10)
+
+
 def test_a_linearised_gradient_reads_a_constant_of_its_closure():
     weights = tf.constant([[0.3, -0.7], [1.1, 0.2]])
 
