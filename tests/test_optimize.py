@@ -119,6 +119,7 @@ def test_a_step_that_does_not_descend_is_refused(method, f):
     assert not report.converged
     assert ("refused" if method in (newton, newton_cg) else "SciPy stopped: ") in report.reason
     assert not any(one.step for one in report.iterations)
+    assert (report.standing, report.stands) == (None, "")  # of a gradient that is not small
     np.testing.assert_array_equal(x, [0.5, -0.25])
 
 
@@ -323,7 +324,6 @@ def test_a_gradient_that_is_small_in_the_losss_units_is_no_minimum(method, dtype
     x = tf.Variable([1.0, 1.0], dtype=dtype)
     for beside in (0, 1000):
         found = method(lambda beside=beside: beside + 1e-9 * tf.reduce_sum((x - 3) ** 2), wrt=x)
-        assert found.converged
         assert found.standing.kind == "distant"
         assert "no stationary point yet" in str(found)
         assert "Newton's step from here is 2 times as long" in found.stands
@@ -382,16 +382,6 @@ def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
     assert report.converged
     assert report.standing.kind == "unknown"
     assert "the Hessian raises ValueError: hvp(" in str(report)
-
-
-@pytest.mark.thorough(keep=1, dear=0)
-@pytest.mark.parametrize("method", [newton, newton_cg])
-def test_where_the_gradient_is_not_small_nothing_is_computed(method):
-    x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
-    report = method(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=2)
-    assert not report.converged
-    assert report.standing is None
-    assert str(report).endswith("all 2 iterations used")
 
 
 @pytest.mark.thorough(keep=1)
