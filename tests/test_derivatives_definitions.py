@@ -68,6 +68,33 @@ def test_a_certificate_that_fails_is_told():
 
 
 @pytest.mark.parametrize("wrapped", [lambda derivative: derivative, in_a_function])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_where_all_terms_cancel_their_rounding_is_no_difference(scale, wrapped):
+    w = tf.Variable(np.random.default_rng(1).normal(size=(3, 4)), dtype=tf.float32)
+
+    def ones(x):
+        return scale * (tf.sin(x) ** 2 + tf.cos(x) ** 2)
+
+    def losses(x):
+        return tf.reduce_sum(ones(x @ w), -1)
+
+    derivatives = (
+        jacobian(ones),
+        batch_jacobian(ones),
+        hessian(lambda x: tf.reduce_sum(ones(x))),
+        laplacian(losses),
+        per_example_gradients(losses, wrt=w),
+        per_example_norms(losses, wrt=w),
+        clipped_gradient(losses, wrt=w, max_norm=1e9),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for derivative in derivatives:
+            for part in tf.nest.flatten(wrapped(derivative)(BATCH)):
+                np.testing.assert_allclose(part / scale, tf.zeros_like(part), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrapped", [lambda derivative: derivative, in_a_function])
 def test_examples_that_are_vectorised_wrongly_are_computed_one_by_one(wrapped):
     w = tf.Variable(1.5)
 
