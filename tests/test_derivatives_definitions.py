@@ -395,6 +395,12 @@ def test_what_is_in_the_caller_graph_is_compared_there():
     np.testing.assert_allclose(step(X, tf.constant(2.0)), 2 * by_loop(rolled, X))
 
 
+def test_what_is_told_to_write_for_a_product_of_three_axes_is_vectorised():
+    w, x = tf.Variable(tf.ones([3, 2])), tf.ones([5, 4, 3])
+    plan = per_example_norms(lambda x: tf.reduce_sum(tf.tensordot(x, w, 1) ** 2), wrt=w).plan(x)
+    assert plan.way.endswith("vectorised")
+
+
 @pytest.mark.parametrize("options", [{"dilation_rate": 2}, {"groups": 2}, {"strides": 2, "padding": "same"}], ids=str)
 def test_filters_are_right_or_refused_in_words(options):
     """Without oneDNN, TensorFlow does not differentiate groups on a CPU."""
