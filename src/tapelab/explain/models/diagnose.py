@@ -142,7 +142,7 @@ def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHeal
         return one
     sentence = f"The batch is not finite as it comes in: {bad}."
     return dataclasses.replace(
-        one, sentence=sentence, line=asked.data or one.line, layer="", fix="# mend the data where it is made"
+        one, sentence=sentence, line=asked.data or asked.line, layer="", fix="# mend the data where it is made"
     )
 
 
