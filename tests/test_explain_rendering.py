@@ -68,6 +68,27 @@ def test_of_several_sources_the_sick_come_first_by_cause_and_the_healthy_are_cou
     assert words.startswith("All 2 gradients are healthy: fine_0, fine_1.\nNote on fine_0 (indexed_slices): ")
 
 
+def test_a_note_on_healthy_gradients_names_the_place():
+    pair = [tf.Variable([3.0]), tf.Variable([4.0])]
+    with ExplainTape() as tape:
+        loss = tf.reduce_sum(tf.maximum(0.0, 1.0 - pair[0] - pair[1]))  # the margin
+    answers = explain(tape, loss, pair)
+    place = answers["pair[0]"].line
+    assert place.text.endswith("# the margin")
+    assert f"\nNote on pair[0], pair[1] (hinge_inactive, {place.place}): " in str(answers)
+
+
+def test_to_watch_the_parts_of_a_list_is_a_hint_as_the_list_may_be_made_below_the_tape():
+    weight, bias = tf.constant([1.0]), tf.constant([2.0])
+    with ExplainTape() as tape:
+        loss = tf.reduce_sum(tf.square(weight + bias))
+    sources = [weight, bias]
+    del weight, bias
+    assert [one.tried for one in explain(tape, loss, sources).values()] == ["untried", "untried"]
+    alone = sources[0]
+    assert explain(tape, loss, alone).tried == "works"
+
+
 def test_a_probable_answer_says_so():
     x = tf.Variable(2.0)
     with ExplainTape() as tape:

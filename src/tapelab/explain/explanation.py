@@ -180,7 +180,7 @@ class Explanations(Told, dict[str, Explanation]):
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
         for name, one in self.items():
-            own = {"exists": name, "unexplained": name, "unknown": one.sentence}.get(one.code)
+            own = {"exists": name, "unknown": one.sentence}.get(one.code)
             found.setdefault(one.cause if own is None else own, []).append(name)
         return list(found.values())
 
@@ -193,10 +193,9 @@ class Explanations(Told, dict[str, Explanation]):
         """First what is None, then what is wrong, once for all sources that share a cause; then what is healthy."""
         if not len(self):  # every gradient of none exists
             yield style.text("There are no sources: a model or layer that is frozen has no trainable variables.")
-        sick = {id(one) for one in self.sick()}
-        healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
+        healthy = [name for name, one in self.items() if one.healthy]
         groups = [names for names in self.groups() if names[0] not in healthy]
-        groups.sort(key=lambda names: (self[names[0]].exists is True, id(self[names[0]]) not in sick))
+        groups.sort(key=lambda names: (self[names[0]].exists is True, self[names[0]].healthy is not False))
         for first, *others in groups:
             told = [*self[first].lines(style)]
             if others:
@@ -210,12 +209,14 @@ class Explanations(Told, dict[str, Explanation]):
 
     def _notes(self, names: Iterable[str]) -> list[str]:
         """What is noted about healthy gradients, once for all that have the same note."""
-        noted: dict[str, list[str]] = {}
+        noted: dict[str, dict[str, str]] = {}  # code → name → the place
         for name in names:
             one = self[name]
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
-                noted.setdefault(code, []).append(name)
-        return [f"Note on {_cut_short(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
+                noted.setdefault(code, {})[name] = one.line.place if one.line and code in VALUES else ""
+        told = {code: _cut_short([code, *dict.fromkeys(filter(None, of.values()))]) for code, of in noted.items()}
+        meanings = {code: (REMARKS | VALUES)[code].meaning for code in noted}
+        return [f"Note on {_cut_short([*of])} ({told[code]}): {meanings[code]}" for code, of in noted.items()]
 
 
 def _cut_short(names: Sequence[str]) -> str:

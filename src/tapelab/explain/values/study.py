@@ -305,11 +305,7 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
         "max": _dtype(evidence, story)[1],
     }
     text = VALUES[story.code].sentence.format(**names)
-    if (
-        story.code == "source_not_finite"
-        and story.key not in evidence.replay.sources
-        and evidence.array(story.key).ndim
-    ):
+    if story.code == "source_not_finite" and not evidence.is_learned(story.key) and evidence.array(story.key).ndim:
         where = NotFinite.of("" if names["of"] == "A value" else names["of"], evidence.value(story.key))
         text = text if where is None else f"{text[:-1]}: {where}."
     if values.get("is_backward"):
