@@ -320,11 +320,12 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
 
 
 def _dtype(evidence: Evidence, story: Story) -> tuple[str, str]:
-    if story.node is None or not story.node.outputs:
+    """The narrowest dtype of an operation, which backwards may be its input's, and the largest number in it."""
+    keys = () if story.node is None else (*story.node.outputs, *story.node.inputs)
+    held = [dtype for key in keys if (dtype := evidence.trace.values[key].dtype).is_floating or dtype.is_complex]
+    if not held:
         return "the dtype", "its limit"
-    dtype = evidence.trace.values[story.node.outputs[0]].dtype
-    if not (dtype.is_floating or dtype.is_complex):
-        return dtype.name, ""
+    dtype = min(held, key=lambda one: one.real_dtype.max)
     return dtype.name, f"{float(dtype.real_dtype.max):.3g}"
 
 
