@@ -64,7 +64,7 @@ def test_stops_at_the_bad_step_and_explains_it(kind):
     assert said == watch.story
     first, after, rows, before = said.split("\n")[:4]
     assert first == "Watch stopped the training: step 2 made the loss or a weight not finite."
-    assert after.startswith("Not finite after it: loss, hidden/kernel and ")
+    assert after == "Not finite after it: loss, hidden/kernel, hidden/bias, last/kernel, last/bias."
     assert watch.rows == [8]
     assert rows == "Without row 8 of the batch the step is in order."
     assert before.startswith("Before it: step 0")

@@ -1,12 +1,12 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.rendering import Style, Told
+from tapelab.explain.ground.rendering import Style, Told, listed
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -14,7 +14,6 @@ from tapelab.explain.values.rerun.nodes import Node
 
 import numpy as np
 
-_MANY = 5  # names that are written out
 _FEW = 6  # healthy ones that are named and not only counted
 
 
@@ -36,8 +35,8 @@ class Elements:
         if self.count == self.total:
             return f"all {self.total} elements" if self.total > 1 else "its only element"
         first = ", ".join(str(index.tolist()) for index in self.indices[:3])
-        word = "element" if self.count == 1 else "elements"
-        return f"{word} {first}{', …' if self.count > 3 else ''} ({self.count} of {self.total})"
+        more = ", …" if self.count > 3 else ""
+        return f"element{'s' * (self.count > 1)} {first}{more} ({self.count} of {self.total})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,8 +127,7 @@ class Explanation(Told):
         if self.further:
             yield style.text("Then also: " + "; ".join(_describe(cut) for cut in self.further) + ".")
         for code in self.remarks:
-            remark = (REMARKS | VALUES)[code]
-            yield style.text(f"Note ({code}): {remark.meaning}")
+            yield style.text(f"Note ({code}): {(REMARKS | VALUES)[code].meaning}")
 
     def without_values(self, **changed: Any) -> "Explanation":
         """Return the explanation without what it was made of, and with other changes."""
@@ -152,11 +150,8 @@ class Explanation(Told):
             if self.code in ("exists", "unknown", "inside_function"):
                 return f"{gradient} exists"
             return f"{gradient} {SYMPTOMS[self.symptom].heading}: {self.code}"
-        verdict = "could not be explained" if self.exists is None else "is None"
-        if self.code == "no_gradient_registered":
-            verdict = "raises LookupError"
-        if self.code == "used_up":
-            verdict = "is refused"
+        other = {"no_gradient_registered": "raises LookupError", "used_up": "is refused"}
+        verdict = other.get(self.code, "could not be explained" if self.exists is None else "is None")
         return f"{gradient} {verdict}: {self.code}"
 
 
@@ -200,7 +195,7 @@ class Explanations(Told, dict[str, Explanation]):
             told = [*self[first].lines(style)]
             if others:
                 word = "sources" if len(others) > 1 else "source"
-                told.append(style.text(f"And {len(others)} other {word}: {_cut_short(others)}."))
+                told.append(style.text(f"And {len(others)} other {word}: {listed(others)}."))
             yield style.between.join(told)
         if healthy:
             names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
@@ -210,17 +205,12 @@ class Explanations(Told, dict[str, Explanation]):
     def _notes(self, names: Iterable[str]) -> list[str]:
         """What is noted about healthy gradients, once for all that have the same note."""
         noted: dict[str, dict[str, str]] = {}  # code → name → the place
-        for name in names:
-            one = self[name]
+        for one in map(self.__getitem__, names):
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
-                noted.setdefault(code, {})[name] = one.line.place if one.line and code in VALUES else ""
-        told = {code: _cut_short([code, *dict.fromkeys(filter(None, of.values()))]) for code, of in noted.items()}
+                noted.setdefault(code, {})[one.source] = one.line.place if one.line and code in VALUES else ""
+        told = {code: listed([code, *dict.fromkeys(filter(None, of.values()))]) for code, of in noted.items()}
         meanings = {code: (REMARKS | VALUES)[code].meaning for code in noted}
-        return [f"Note on {_cut_short([*of])} ({told[code]}): {meanings[code]}" for code, of in noted.items()]
-
-
-def _cut_short(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= _MANY else f"{', '.join(names[:_MANY])} and {len(names) - _MANY} more"
+        return [f"Note on {listed([*of])} ({told[code]}): {meanings[code]}" for code, of in noted.items()]
 
 
 def _counted(healthy: Sized, total: int) -> str:
