@@ -119,6 +119,15 @@ def test_a_diverging_training_is_told_as_such():
     assert norms == sorted(norms)
 
 
+@pytest.mark.parametrize(("start", "end", "told"), [(0.01, 0.0, True), (0.0, 0.01, False)])
+def test_a_rate_that_a_schedule_brought_to_0_is_said_and_one_that_begins_there_is_not(start, end, told):
+    schedule = tf.keras.optimizers.schedules.PolynomialDecay(start, decay_steps=2, end_learning_rate=end)
+    model = compiled(layers.Dense(1), optimizer=tf.keras.optimizers.Adam(schedule))
+    _, said = watched_fit(model, x=X, epochs=2, watch={"every": 3})
+    assert ("The learning rate is 0" in said) == bool(said) == told
+    assert int(model.optimizer.iterations) == 8
+
+
 def test_samples_give_the_reason_for_each_missing_gradient():
     model = compiled(layers.Dense(4, name="first"), layers.Lambda(tf.round), layers.Dense(1, name="last"))
     with pytest.warns(UserWarning, match="Gradients do not exist"):
