@@ -76,7 +76,7 @@ def _about_movement(model: tf.keras.Model, batch: Any, moves: Sequence[tuple[Any
         found = [tape.gradient(parts[0].loss, one) for one, _, _ in moves]
         iterations = getattr(model.optimizer, "inner_optimizer", model.optimizer).iterations
         iterations.assign_sub(1)  # the rate that a schedule had for this step
-        rate, is_first = rate_of(model), not int(iterations)
+        rate, is_first = rate_of(model) or 0.0, not int(iterations)
     norm = float(tf.linalg.global_norm([one for one in found if one is not None])) / parts[0].scale
     moved = float(tf.linalg.global_norm([move for _, _, move in moves]))
     if not np.isfinite(norm) or not norm or moved > _HARDLY * rate * min(norm, 1.0) or (is_first and not rate):
