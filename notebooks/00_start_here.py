@@ -96,8 +96,7 @@ print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
 print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The slope is $1/4$ at 0 and nearly nothing far out. Out there a small change of the input makes next to no difference, and a model
-# whose outputs sit there may learn next to nothing from its errors.
+# The slope is $1/4$ at 0 and nearly nothing far out: a model whose outputs sit there may learn next to nothing from its errors.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -147,7 +146,7 @@ assert slope_at_two == 12.0
 
 # %% [markdown]
 # The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
-# the product rule to each. A `tf.Variable` is watched without being asked; the tensor of section 1 had to be watched.
+# the product rule to each. A trainable `tf.Variable`, the default, is watched unasked; the tensor of section 1 had to be watched.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests the statements
@@ -177,7 +176,7 @@ exercises.slope_at_five.check(slope_at_five)
 # the folder `tapelab-work`, and opens this page there. An
 # update renews the copies that you have not edited. In Colab, use *File > Save a copy in Drive*.
 #
-# **Your solved exercises are kept** in a small file in your own data folder, whichever copy you work in.
+# **Your solved exercises are kept** in a small file in your data folder, whichever copy you work in. In Colab it goes with the session.
 
 # %% [markdown]
 # ## 3. The map
@@ -295,7 +294,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 27 + 34 |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 26 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
@@ -320,7 +319,7 @@ plt.show()
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
 # | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 30 + 51 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 31 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 28 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 25 to read, 2 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 24 to read, 2 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -70,7 +70,7 @@ nudged = (x + nudge) * (x + nudge) + 5.0 * (x + nudge)
 print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 
 # %% [markdown]
-# A nudge of $x$ moves $y$ by nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$; but nobody gave TensorFlow that formula.
+# A nudge of $x$ moves $y$ by nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$.
 #
 # **You will be able to**
 #
@@ -352,7 +352,7 @@ for name, g in gradients.items():
 # $$J = \begin{pmatrix} 1 & 0 & 2 & 0 & 3 & 0 \\ 0 & 1 & 0 & 2 & 0 & 3 \end{pmatrix}, \qquad
 # u^{\mathsf T} J = \begin{pmatrix} 1 & 2 & 2 & 4 & 3 & 6 \end{pmatrix}.$$
 #
-# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. Each operation
+# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. Each differentiable operation
 # has a rule that goes straight from the upstream gradient $u$ to
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
 # as the kernel. Backpropagation is one VJP after another.
@@ -640,7 +640,7 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# A tape lets go of its record as it reads it. It answers **one** call, with as many sources as you
+# A tape lets go of its record as it reads it. The record answers **one** call, with as many sources as you
 # like. For several calls, pass `persistent=True`, and `del tape` when
 # you have asked your last question.
 
@@ -662,8 +662,8 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape records an operation if a floating-point or complex number that goes into it is watched, or was computed from
-# something watched.
+# A tape records an operation if a floating-point or complex number that goes into it is watched, or comes out of a
+# recorded operation.
 # Trainable variables are watched from their first use. Tensors are not: you must ask.
 
 # %%
@@ -955,8 +955,7 @@ assert from_tape.shape == from_differences.shape == (inputs, hidden)
 np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
-# They agree. NumPy evaluated the loss 80 times, where the tape needed one pass forwards and one
-# backwards.
+# They agree, after 80 evaluations against one pass forwards and one backwards.
 
 # %% [markdown]
 # ## Recap

@@ -198,7 +198,7 @@ assert [g.shape for g in gradients] == [(height * width, hidden), (hidden,), (hi
 
 # %% [markdown]
 # A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
-# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights come out a little above that. So you know what a first loss should be: a *data* loss far from the logarithm of the number of classes is a sign of a mistake. A penalty, as in section 3, comes on top.
+# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights mostly come out a little above that. A *data* loss far from the logarithm of the number of classes is a sign of a mistake. A penalty, as in section 3, comes on top.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. An optimiser wants (gradient, variable) pairs, in this order. Do both from the same start:
 
@@ -327,7 +327,7 @@ exercises.pieces.check(gradient_in_pieces)
 #
 # `model.fit` does two more things: it tells the layers whether they are being trained, and it adds the model's own losses.
 #
-# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets four of five elements to 0, at random, and multiplies the others by 5, so that the mean stays; afterwards it passes everything on. Batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
+# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes everything on. Batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
 # cannot know which it is. The model below is trained with `training=True`. What does each way of asking say of it?
 
 # %% tags=["nbval-ignore-output"]
@@ -434,7 +434,7 @@ exercises.whole_loop.check(fit)
 #
 # So far Python called every operation in turn: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have no values yet, and records a graph. From then on it runs the graph.
 #
-# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's own variables beforehand.
+# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's variables beforehand: a call that creates variables is traced twice.
 
 
 # %%
@@ -491,7 +491,7 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call. Python code such as `append` or `print` runs while tracing, and at no other time. Return what you need from every step.
+# One entry for each *shape*, not for each call. Python code such as `append` or `print` runs while tracing, and at no other time.
 #
 # A graph is made for what TensorFlow knows of the arguments beforehand: their shapes, and three things more.
 
@@ -621,7 +621,7 @@ assert val_loss[best_epoch] == val_loss.min()
 # %% [markdown]
 # A gap between the curves is no fault. It becomes one, **overfitting**, when the validation loss *rises* while the training loss goes on falling.
 # The validation images are there to choose: here, the epoch. They can no longer test, since the best of fifteen is partly
-# luck. So the test images are looked at **once**, when nothing is left to choose. Now.
+# luck. So the test images are looked at **once**, when nothing is left to choose.
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
 
@@ -707,12 +707,15 @@ for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
     print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
 
 # %% [markdown]
-# A compiled `if` is an operation that holds both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and is right where eager float32 lost the 1. And NumPy draws its noise while tracing: once. Use `tf.random` in a compiled step.
+# A compiled `if` on a tensor is an operation with both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and is right where eager float32 lost the 1. And NumPy draws its noise while tracing: once. Use `tf.random` in a compiled step.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert differ["eager"][0] is None
 assert differ["compiled"][0] == 0.0
+with tf.GradientTape() as check_tape:
+    check_y = tf.function(branch)(a, b, True)  # an `if` on a Python value
+assert check_tape.gradient(check_y, b) is None
 assert differ["eager"][1] == 0.0
 assert differ["compiled"][1] in (0.0, 1.0)
 assert len(set(differ["eager"][2])) == 3
@@ -830,7 +833,7 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Its first test is to overfit one batch (section 1).
 # - A metric gathered during an epoch averages over models that are gone; to compare training and validation images, evaluate both with the same weights (section 2).
 # - Pass `training=` in both places, and add `sum(model.losses)`: without it a regulariser does nothing (section 3).
-# - `tf.function` compiles the step; its Python code runs once for each combination of shapes, dtypes, structures and Python values, not once for each call (section 4).
+# - `tf.function` compiles the step; its Python code runs for each new combination of shapes, dtypes, structures and Python values, not for each call (section 4).
 # - Validation images choose, and show when the loss turns up; the test images are looked at once. A confusion matrix says which classes are taken for which (section 5).
 #
 # | Trap | What you see | What to do |

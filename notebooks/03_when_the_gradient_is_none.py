@@ -242,7 +242,7 @@ with tf.GradientTape() as check_tape:
 assert check_tape.gradient(check_y, price) is None  # nothing leads there
 
 # %% [markdown]
-# A path has a beginning, a middle and an end, and it can break in each. The map shows where, and the section for each place.
+# A path can break at its beginning, in its middle and at its end. The map shows the sections.
 
 # %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
@@ -361,7 +361,7 @@ print(f"np.log1p:       {by_numpy:.4f}, gradient {outside}")
 print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 
 # %% [markdown]
-# The values agree, and one gradient is lost. The cure is TensorFlow's operation of the same name. Where there is none, write the gradient
+# The values agree, and one gradient is lost. The cure is TensorFlow's own operation. Where there is none, write the gradient
 # yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 #
 # Leaving TensorFlow can be quieter than that: `float(...)`, `int(...)` and `.numpy()` leave it too.
@@ -585,7 +585,7 @@ except LookupError as error:
 # back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
-# *Not registered* is a gap: nobody has written an entry. That is an error, raised when the backward pass *reaches* the operation, and it says nothing about the
+# *Not registered* is a gap: nobody has written an entry. That is an error, raised when the backward pass *reaches* the operation, or at the call of a `tf.function` that holds it. It says nothing about the
 # mathematics. If the operation's result is an integer, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
 #
 # Here the gap can be closed. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
@@ -626,6 +626,8 @@ with tf.GradientTape() as check_tape:
 assert np.all(check_tape.gradient(check_y, x) == 0.0)
 assert difference < 1e-5
 assert contrast_gradient.shape == image.shape
+with np.testing.assert_raises(LookupError), tf.GradientTape():
+    tf.function(lambda: (x[0], tf.image.adjust_contrast(image, factor)))()  # no gradient asked for yet
 
 # %% [markdown]
 # ## 9. Zeros instead of None
@@ -891,7 +893,7 @@ assert unwritten < 1e-5
 # - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists. `explain` names the cause, the line and a line to write instead (sections 1 and 2).
 # - A tape watches trainable variables, and what you tell it to watch before use (section 3).
 # - A path holds inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
-# - Not registered is a `LookupError` where the backward pass reaches it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so does a `tf.function` with several outputs (sections 8 and 9).
+# - Not registered is a `LookupError`, eagerly where the backward pass reaches it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so may a `tf.function` with several outputs (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Recording control
 #
-# A tape writes down every operation that touches something it watches, and keeps what the backward pass will need. **Can a tape leave out part of a computation, or start over?**
+# A tape writes down operation after operation, and keeps what the backward pass will need. **Can a tape leave out part of a computation, or start over?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
@@ -136,7 +136,7 @@ assert dz_dy is None
 # The block changes what is *recorded*, not what is *computed*: `z` is complete. To the tape, `y_squared` is a constant
 # that came from nowhere, so no path leads from `z` back to `y`, and the answer is `None`.
 #
-# In the picture a solid border means *recorded* and a dashed one *not recorded*. The crossed arrow is where the gradient is cut.
+# In the picture a dashed border means *not recorded*, and a crossed arrow is a cut.
 
 # %% alt="Computation graph. A graph that runs downwards from the sources x and y to z. From x, solid arrows lead through a recorded multiplication and a recorded addition to z. From y, a dashed arrow marked recording stopped leads to a multiplication with a dashed border, not recorded, and on to the same addition."
 with ExplainTape() as tape:
@@ -178,11 +178,18 @@ print("dz/dx =", dz_dx.numpy())
 exercises.size_in_block.reveal(dz_dx)
 assert z.numpy() == 4.0
 assert dz_dx.numpy() == 2.0
+with tf.GradientTape() as check_tape:
+    check_square = x * x
+    with check_tape.stop_recording():
+        check_same = tf.cast(check_square, tf.float32)
+assert check_tape.gradient(check_same, x) == 4.0
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / x**2, 2.0), -2.0, rtol=1e-7)
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0, 2.0), 2.0, rtol=1e-8)
 
 # %% [markdown]
 # 2, and no warning, although it has the wrong *sign*: a descent step would climb. The tape returns the derivative of what it saw, $8x/4$, with a constant for a divisor. One open path is enough for a number. So keep inside the block only what you never differentiate.
+#
+# A call that hands its argument back, such as a cast to the same dtype, makes no constant: nothing ran.
 #
 # ## 2. What it saves
 #
@@ -657,7 +664,7 @@ for _ in range(40):
 assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# A network that forgets quickly gets by with a short window; one with a long memory needs a long one.
+# A network that forgets quickly gets by with a short window.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Stop gradient
 #
-# A tape follows every path from a target back to a source. Sometimes a formula contains a value that you mean as a *number*, although it was computed from that source.
+# A tape follows every recorded path from a target back to a source. Sometimes a formula contains a value that you mean as a *number*, although it was computed from that source.
 # **How do you cut one path and keep the others?**
 
 # %% [markdown] tags=["badges"]
@@ -145,7 +145,7 @@ assert others == [None, None, None]
 # $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. Nothing before the cut does,
 # unless another path leads to it.
 #
-# To freeze the *variables* of a layer, leave them out of the sources. A cut behind the layer is not enough: a regulariser in `model.losses` is a path of its own.
+# To freeze the *trainable variables* of a layer, leave them out of the sources. A cut behind the layer is not enough: a regulariser in `model.losses` is a path of its own.
 
 # %% [markdown]
 # ## 2. A path, not a variable
@@ -182,8 +182,7 @@ assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(sq
 
 # %% [markdown]
 # Two paths lead from `z` back to $y$. One is cut, and the gradient comes from the open one, $5y$.
-# In the picture a solid border means *recorded*. The square *was* recorded: the cut comes after it, on
-# the dashed arrow.
+# In the picture the square *is* recorded: the cut comes after it, on the dashed arrow.
 #
 # Such a gradient is exact, for another function: the one in which what is cut **is held at its present value**. Here $9 + 5y$.
 
@@ -348,7 +347,7 @@ assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1
 # belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
 # In floating point a value far smaller than $x$ is lost on the way: with `tf.sign`, the result at $10^8$ is 0 in float32. There write
-# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))`: the bracket is exactly 0.
+# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))`: the bracket is exactly 0 for finite $x$.
 #
 # Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
 
@@ -842,7 +841,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when `t` is held still, and `None` where no path is left (sections 1 and 2).
 # - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation and holds for every tape and for forward mode (section 3).
 # - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
-# - A target that is itself being learnt is held still: with its path open, it comes to meet its follower, and descent finds a lower loss and wrong values (section 5).
+# - A target that is being learnt is held still: with its path open, and a follower that cannot reach it, descent finds a lower loss and wrong values (section 5).
 # - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants. A random next state makes an open target path harmful (sections 6 and 7).
 #
 # | Trap | What you see | What to do |

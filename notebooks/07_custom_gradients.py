@@ -856,7 +856,7 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 # %% [markdown]
 # ## 8. Check it independently
 #
-# A custom gradient is a claim that nobody checks: TensorFlow believes whatever you return. So check it. Central differences in float64, of functions written
+# A custom gradient is a claim that nobody checks: TensorFlow believes whatever numbers you return. So check it. Central differences in float64, of functions written
 # in NumPy, know nothing of tapes.
 #
 # The last line disagrees, as it should: the straight-through gradient is not a derivative.

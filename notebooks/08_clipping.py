@@ -433,7 +433,7 @@ np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
 np.testing.assert_allclose(ends_at[1.0], 0.2, rtol=1e-5)
 
 # %% [markdown]
-# It climbs. The one batch that was cut has lost its weight in the mean. Where a few batches have much longer gradients than the rest, clipping changes *what is minimised* (Koloskova and others, 2023): a gain where wrong labels make them long, a loss where rare cases do.
+# It climbs. The one batch that was cut has lost its weight in the mean. Where a few batches have much longer gradients than the rest, clipping changes *what is minimised* (Koloskova and others, 2023).
 #
 # **And with Adam?** So far a shorter gradient was a shorter step. Adam divides each entry by a running average of its own size. Clip the global norm to 0.01, a thousandth of what it is, and take a step of each optimiser:
 
@@ -451,7 +451,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
 # %% [markdown]
 # SGD takes a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels. The direction of the gradient counts, and its length does not.
 #
-# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and the next thousand steps are less than half as long as before. A cut gradient does not.
+# Clipping still does something for Adam, in time. One batch with a gradient a hundred times too long fills the averages, and most of the next thousand steps are less than half as long as before. A cut gradient does not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -471,15 +471,16 @@ for check_limit in (np.inf, 1.0):  # nine steps with the gradient 1, one with 10
     check_after[check_limit] = check_before - check_w.numpy()
 np.testing.assert_allclose(check_after[1.0], 0.9, rtol=1e-2)
 assert abs(check_after[np.inf] - 0.9) > 0.3
-check_mean = check_square = 0.0
-check_sizes = []  # of Adam's steps over the rate, for the same gradients, and a thousand more
-for check_step in range(1, 1012):
-    check_g = 100.0 if check_step == 10 else 1.0
-    check_mean, check_square = 0.9 * check_mean + 0.1 * check_g, 0.999 * check_square + 0.001 * check_g**2
-    check_sizes.append(check_mean / (1 - 0.9**check_step) / np.sqrt(check_square / (1 - 0.999**check_step)))
+for check_long in (5000, 10):  # the step with the long gradient
+    check_mean = check_square = 0.0
+    check_sizes = []  # of Adam's steps over the rate, a thousand after it
+    for check_step in range(1, check_long + 1001):
+        check_g = 100.0 if check_step == check_long else 1.0
+        check_mean, check_square = 0.9 * check_mean + 0.1 * check_g, 0.999 * check_square + 0.001 * check_g**2
+        check_sizes.append(check_mean / (1 - 0.9**check_step) / np.sqrt(check_square / (1 - 0.999**check_step)))
+    assert np.allclose(check_sizes[: check_long - 1], 1.0)
+    assert np.mean(np.array(check_sizes[check_long:]) < 0.5) > 0.9
 np.testing.assert_allclose(check_after[np.inf], 0.1 * sum(check_sizes[11:20]), rtol=1e-4)
-assert np.allclose(check_sizes[:9], 1.0)
-assert max(check_sizes[10:1010]) < 0.5
 
 # %% [markdown]
 # ## 4. Not finite
@@ -548,13 +549,13 @@ for check_entry, check_finite in ((1.8e19, True), (1.9e19, False)):
 
 # %% [markdown]
 # `clip_by_norm` gives zeros in the first two cases: a step that does nothing, and no sign of it. So under float16, gradients are cast to float32 before they are clipped.
-# In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. A huge one is no better. Leave the call out instead.
+# In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. The largest float32 is no better. Leave the call out instead.
 #
 # So test the *norm*, not the elements, and skip a step whose norm is not finite.
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
-# `gradients` is a list of tensors. If their global norm is not finite, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
+# `gradients` is a list of tensors. If `tf.linalg.global_norm(gradients)` is not finite, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
 # **global** norm to `limit`: those that are short enough stay as they are.
 
 
@@ -857,20 +858,20 @@ for check_clip, check_size in sets.values():
 # %% [markdown]
 # ## Recap
 #
-# - A product of many equal factors makes gradients explode; a limit acts in a few early steps (section 1).
+# - A product of many equal factors above 1 makes gradients explode; a limit acts in a few early steps (section 1).
 # - Clipping was not needed to survive: it buys the larger rate. Compare each side at its best rate, on validation data (section 2).
-# - Clipping by value, and several tensors each by its norm, can turn the whole gradient; the global norm keeps its direction in each step, and not the direction of their mean. Of a clipped gradient Adam keeps the direction and not the length (section 3).
+# - Clipping by value, and several tensors each by its norm, can turn the whole gradient; the global norm keeps its direction in each step, and not the direction of their mean. Adam's step hardly depends on the length of a clipped gradient (section 3).
 # - An infinity becomes NaN, a number, or zeros, depending on the way, and a norm overflows at the root of the largest number; a row that is used many times arrives longer than the limit (sections 4 and 5).
 # - A clip inside a model limits the *upstream* gradient: put it at the source, once (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a limit far below the usual norm, with Adam | the same steps as without | a smaller rate, if shorter steps are meant |
+# | a limit far below the usual norm, with Adam | steps about as long as without | a smaller rate, if shorter steps are meant |
 # | the limit is too low | every step is cut, and learning is slow | plot the norm before clipping |
 # | Keras' `clipnorm` for the global norm | the step turns | `global_clipnorm` |
 # | the gradient holds an infinity | NaN everywhere after global clipping, a harmless number after clipping by value | test the norm, and skip the step |
 # | clipping in float16 | zeros, or NaN, from a norm of 256 on | cast to float32 first |
-# | an infinite or huge limit for "no limit" | NaN, infinities or zeros | leave the call out |
+# | an infinite limit, or the largest float32, for "no limit" | NaN, infinities or zeros | leave the call out |
 # | clipping `IndexedSlices` | a step that is longer than the limit, or shorter than it might be | add up the uses of each row first |
 # | a clip near the target | a gradient far above the limit | clip at the source, once |
 #

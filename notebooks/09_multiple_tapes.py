@@ -107,7 +107,7 @@ plt.show()
 # One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a constant, and $2x = 6$. `tape_1` saw everything: $2x + 3x^2 = 33$.
 # Asking the first did not use up the second.
 #
-# For several *gradients* you need one tape, with a list of sources. A second tape is for a second **record**: one that pauses, watches something else, is dropped at another time, or holds the first one's backward pass.
+# For several *gradients* one tape is enough, with a list of sources, or persistent. A second tape is for a second **record**: one that pauses, watches something else, is dropped at another time, or holds the first one's backward pass.
 #
 # **You will be able to**
 #
@@ -330,7 +330,7 @@ plt.show()
 # %% [markdown]
 # The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with `w2`, and goes on to the loss.
 #
-# One tape that watches all five would have answered for all of them, in one backward pass.
+# One tape that watches all five would have answered for all, in one backward pass.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -355,7 +355,7 @@ for key in ("w1", "b1", "w2", "b2"):
 # %% [markdown]
 # ## 4. What watching too much costs
 #
-# A tape keeps the tensors that its backward pass will need ([05](05_recording_control.ipynb), section 2). Which ones depends on what it watches. Here is a deep model, and a count of those that are still in memory:
+# A tape keeps the tensors that its backward rules read ([05](05_recording_control.ipynb), section 2). Which ones depends on what it watches. Here is a deep model, and a count of those that are still in memory:
 
 # %%
 weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]

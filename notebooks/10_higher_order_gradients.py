@@ -93,7 +93,7 @@ print(table(outer, dy_dx, x))
 
 # %% [markdown]
 # Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, $3 \cdot x^2$. To the outer
-# tape these are two operations like any others, and they ran inside its block.
+# tape these are two operations like any others, run inside its block.
 #
 # **Predict.** Both tapes record the same line again, but now `inner.gradient` stands outside both blocks. What are the first and the second derivative?
 
@@ -152,7 +152,7 @@ print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
 # Watch it on both. Better still, write a function that returns a derivative. It gets order and watching right once, and it can be applied to its own
-# result: the inner call then runs inside the outer block by construction. It stops, with an error, where a derivative no longer contains `x`: of $2x$
+# result: the inner call then runs inside the outer block by construction. It stops, with an error, where no path leads to `x` any more: of $2x$
 # the second one is `None`, and there is no third.
 
 

@@ -332,7 +332,7 @@ plt.show()
 # ## 3. A tensor source
 #
 # With a source that has axes of its own, the result has the **target's axes first, then the source's**: `jacobian[i..., j...]` is the derivative of
-# `target[i...]` with respect to `source[j...]`.
+# `target[i...]` with respect to `source[j...]`; of a complex target's real part, if the source is real.
 #
 # A batch of 7 examples with 5 features goes through 10 units: the output has shape (7, 10), the kernel (5, 10).
 #
@@ -378,7 +378,7 @@ print("summed jacobian:   ", from_jacobian.shape)
 print(f"largest difference: {difference:.0e}")
 
 # %% [markdown]
-# The difference is rounding: the two add the same numbers in another order. Section 7 has a function for which they do *not* agree.
+# The difference is rounding. Section 7 has a function for which they do *not* agree.
 #
 # Unit `o` reads column `o` of the kernel and no other. So nine in ten entries are zero. Here is the first example's part, one row for each unit:
 
@@ -407,6 +407,10 @@ check_sum = tf.reduce_sum(check_jacobian, axis=[0, 1])
 np.testing.assert_allclose(check_sum, check_tape.gradient(check_y, check_layer.kernel), rtol=0, atol=1e-13)
 assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].repeat(inputs, axis=1)])
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
+with tf.GradientTape(persistent=True) as check_tape:
+    check_tape.watch(point)
+    check_y = tf.complex(point, point**2)
+np.testing.assert_array_equal(check_tape.jacobian(check_y, point), np.eye(2))  # the imaginary part is lost
 
 # %% [markdown]
 # What is not zero has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
@@ -423,7 +427,7 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 # A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target,
 # or all that do pass through an operation such as `tf.round`. Inside a loop or branch of a graph, `tf.round` gives zeros.
 #
-# The first line below holds back a warning: outside a `tf.function` each call of `jacobian` traces a new graph (section 9).
+# The first line below holds back a warning: outside a `tf.function` a call of `jacobian` traces a new graph (section 9).
 
 # %%
 tf.get_logger().setLevel("ERROR")
@@ -589,8 +593,8 @@ for m, n in shapes:
 # %% [markdown]
 # Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: so training runs in reverse mode.
 #
-# The smaller side is the price of a function *as a whole*. One with a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two
-# Jacobians of two passes each, and their product is its own: four passes, not 128.
+# The smaller side is the price of a function of which nothing else is known. One with a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two
+# Jacobians of two passes each, and their product is its own: four passes, not 128. Known zeros save passes, too ([12](12_forward_mode.ipynb)).
 #
 # Does the clock agree? Compile both ways, let them take turns, and take the median of 15.
 
@@ -868,7 +872,7 @@ exercises.pairs.check(jacobian_of_differences)
 # %% [markdown]
 # ## 9. Going further: inside one call
 #
-# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one. An operation without a rule is looped over after all, and TensorFlow warns.
+# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one. An operation without a rule is looped over, with a warning, or stops the call.
 #
 # Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
 # `tf.function` traces once:
@@ -897,11 +901,8 @@ print("traces in three eager calls:   ", eager_traces)
 print("traces in three compiled calls:", len(upstreams))
 
 # %% [markdown]
-# So in a training loop, put `jacobian` inside a `tf.function`.
-#
 # The stack has a price. It holds an **intermediate gradient** once for each target element, which can take far more memory than the
-# result. A network of 5 features, 4096 hidden units and 6 outputs shows it. A traced graph knows the shapes of its tensors before it
-# runs, so nothing is computed here:
+# result. A network of 5 features, 4096 hidden units and 6 outputs shows it. A graph traced for fixed shapes knows those of all its tensors, so nothing is computed here:
 
 # %%
 into_hidden = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
@@ -925,7 +926,7 @@ print(f"the largest tensor: {stack_bytes:9,} bytes")
 
 # %% [markdown]
 # The largest tensor is the hidden layer's gradient, of shape (42, 7, 4096): one slice for each of the $7 \cdot 6$ target elements, more than
-# 800 times the result. Where the stack does not fit, `experimental_use_pfor=False` trades time for memory: one pass at a time, one
+# 800 times the result. Where the stack does not fit, `experimental_use_pfor=False` trades time for memory: one
 # slice at a time.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -934,6 +935,11 @@ assert eager_traces == 3
 assert len(upstreams) == 1
 np.testing.assert_allclose(vectorised, looped, rtol=1e-5, atol=1e-6)
 np.testing.assert_allclose(from_function, looped, rtol=1e-5, atol=1e-6)
+check_passes = len(upstreams)
+with tf.GradientTape(persistent=True) as check_tape:
+    check_y = counted(layer(x))
+check_tape.jacobian(check_y, layer.kernel, experimental_use_pfor=False)
+assert len(upstreams) == check_passes + batch * outputs  # pass by pass, and nothing is traced
 moments = []
 for _ in range(3):
     moments.append(time.perf_counter())
@@ -1033,7 +1039,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
 # - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient. Sources may come in a container; the target is one tensor (sections 2 to 4).
-# - Of a function as a whole, a pass backwards is needed for each output, or one forwards for each input; the elements are target size × source size (sections 5 and 6).
+# - Without knowledge of its inside, a function takes a pass backwards for each output, or one forwards for each input; the elements are target size × source size (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 #
 # | Trap | What you see | What to do |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 12 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 12 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -884,7 +884,7 @@ print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 # error.
 #
 # The trick fails at an operation whose backward rule uses an operation without a gradient, as bicubic resizing does. And inside a `tf.function` the
-# accumulator fails at loops that keep results in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
+# accumulator fails at loops that keep tensors in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
@@ -1024,8 +1024,6 @@ with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
     outer.gradient(back, u, output_gradients=picture)  # two tapes fail as the accumulator does
 
 # %% [markdown]
-# Now build it yourself.
-#
 # ### Exercise: A forward product from tapes alone (12 min)
 #
 # The same construction gives forward mode to any library that has reverse mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
@@ -1071,7 +1069,7 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
 # ## 12. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and
-# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so no digits are lost.
+# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so no step is too short.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -1092,6 +1090,9 @@ print(f"tall:  largest difference {np.max(np.abs(jacobian - numerical)):.0e}")
 np.testing.assert_allclose(complex_step, s64 * np.cos(s64) / (1.0 + 0.1 * s64**2), rtol=1e-12, atol=1e-14)
 np.testing.assert_allclose(dy_dt, complex_step, rtol=1e-4, atol=1e-5)
 assert np.abs(2.0 + 1j * h).imag == 0.0  # the slope of |x| at 2 is 1
+check_at = 1e-4 + 1j * h  # digits that the function itself loses are lost: the slope here is -x / 12
+check_slope_there = ((1.0 - np.cos(check_at)) / check_at**2).imag / h
+assert abs(check_slope_there + 1e-4 / 12) > 1e-4 / 12
 assert numerical.shape == (batch, outputs, 3)
 np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 

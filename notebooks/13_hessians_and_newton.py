@@ -121,7 +121,7 @@ ax.legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
-# Six steps, and a detour: the second of them jumps out of the valley, from a loss of 4.7 to one of 1412. Why is the step so good, and why can it go so
+# Six steps, and a detour: the second jumps out of the valley, from a loss of 4.7 to one of 1412. Why is the step so good, and why can it go so
 # wrong?
 #
 # **You will be able to**
@@ -276,8 +276,8 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None, here: one example more brings up to six rows of $J$. But a ReLU unit sees its five weights through the examples for which it is on. Where these
-# are two, three zeros stay, however many examples there are. A smooth activation does not prevent zeros either: with two examples the loss sees this
+# None, here: one example more brings up to six rows of $J$. But an example for which a ReLU unit is off says nothing of the unit's five weights. Where two
+# are left, three zeros stay, however many examples there are. A smooth activation does not prevent zeros either: with two examples the loss sees this
 # kernel through $2 \times 8$ numbers, so at most 16 eigenvalues differ from zero.
 #
 # The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Section 2 takes the singular
@@ -443,8 +443,8 @@ assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
 
 # %% [markdown]
-# The inverse has rounding errors in proportion to the **condition number**, the largest eigenvalue over the smallest, and the product passes them on.
-# `solve` fits one $s$ to this right-hand side, and its residual stays at the rounding of $\lVert H\rVert \lVert s\rVert$. For a random right-hand side
+# The inverse has rounding errors in proportion to the **condition number**, here the largest eigenvalue over the smallest, and the product passes them on.
+# `solve` fits one $s$ to this right-hand side, and its residual nearly always stays at the rounding of $\lVert H\rVert \lVert s\rVert$. For a random right-hand side
 # the two are alike (Druinsky and Toledo).
 
 # %% [markdown]
@@ -719,7 +719,7 @@ assert check_counts[2] == 40_000
 # Both raw methods jump, Gauss–Newton to a loss of 2343, and then arrive. Nothing promises that a jump ends so well. With the line search both walk down the valley. Gradient descent at this rate needs more than
 # 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate halves that; at three times the rate it does not settle in 40,000.
 #
-# Each of these steps costs more than a gradient step, though: a Hessian and a linear solve. With two parameters that is nothing. What does it take for a whole model?
+# Each of these steps costs more than a gradient step: a Hessian and a linear solve. With two parameters that is nothing. What does it take for a whole model?
 
 # %% [markdown]
 # ## 5. The whole model in one Hessian
@@ -859,7 +859,7 @@ assert multiplied == (40**3 - 40) // 6
 #
 # With the whole Hessian, section 4's method runs on the whole model. Near a minimum with positive curvature the error of the quadratic model is of
 # third order, so each step leaves a distance in proportion to the *square* of the one before. This is **quadratic convergence**; gradient descent
-# multiplies the distance by a constant in the long run. The distance to the last point is printed: watch how its exponents grow. The figure shows the
+# multiplies the distance by a constant in the long run. The distance to the last point is printed: watch its exponents grow. The figure shows the
 # norm of the gradient, which falls less evenly.
 
 

@@ -293,7 +293,7 @@ def certified(function, rows, elements):
 print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
 print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
 # %% [markdown]
-# A fault of a rule is in every row that comes to it. Where a branch depends on the row, most rows may not: test one from each branch. And do the rows
+# A fault of a rule shows in nearly every row that meets it. Where a branch depends on the row, test one row of each branch. And do the rows
 # add up to what training uses? With a mean loss, their mean has to be the batch's gradient:
 
 # %% tags=["nbval-ignore-output"]

@@ -129,7 +129,7 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 # weights there are*: the **cheap-gradient principle**. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983). Where each
 # operation's backward rule costs a small multiple of the operation, so does the whole gradient.
 #
-# Times vary; multiplications can be counted. A `tf.function` is a graph, and knows its shapes before anything runs.
+# Times vary; multiplications can be counted. A `tf.function` traced for fixed shapes knows them all before anything runs.
 
 
 # %%
@@ -175,6 +175,16 @@ def hessian_vector_product():
 runs = {"forward": forward, "gradient": gradient, "HVP": hessian_vector_product}
 count = {name: multiplications(run) for name, run in runs.items()}
 print(f"product / gradient: {count['HVP'] / count['gradient']:.2f}")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+exercises.product.reveal("1 to 3" if 1 < count["HVP"] / count["gradient"] < 3 else "another")
+layers = [batch * rows * columns for rows, columns in pairwise(sizes)]
+assert count["forward"] == sum(layers)
+assert count["gradient"] == 3 * sum(layers) - layers[0] < 3 * count["forward"]
+assert width != 256 or abs(count["gradient"] / count["forward"] - 2.25) < 0.005
+assert layers[0] == max(layers)
+assert 2 < count["HVP"] / count["gradient"] < 3
 
 # %% [markdown]
 # Again each product of the gradient adds two more at most: less than three gradients. Now the same ratios by the clock:
@@ -253,6 +263,8 @@ for function in (picked_one_by_one, picked_together):
 # @title Check
 large = ratios["picked_one_by_one", 100_000]
 exercises.slices.reveal("about 50,000" if 20_000 < large < 100_000 else "something else")
+assert seconds["gradient"] < 10 * seconds["forward"]
+assert seconds["HVP"] < 10 * seconds["gradient"]
 assert large > 50 * ratios["picked_one_by_one", 1_000]  # it grows with the number of inputs
 assert ratios["picked_together", 100_000] == ratios["picked_together", 1_000] < 5
 check_x = tf.random.normal((1_000,))
@@ -266,19 +278,7 @@ np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
 
 # %% [markdown]
 # The derivative of one slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers.
-# `tf.gather` picks all at once, and its rule returns `IndexedSlices`, the positions with their values. So slice once, not in a loop.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.product.reveal("1 to 3" if 1 < count["HVP"] / count["gradient"] < 3 else "another")
-layers = [batch * rows * columns for rows, columns in pairwise(sizes)]
-assert count["forward"] == sum(layers)
-assert count["gradient"] == 3 * sum(layers) - layers[0] < 3 * count["forward"]
-assert width != 256 or abs(count["gradient"] / count["forward"] - 2.25) < 0.005
-assert layers[0] == max(layers)
-assert 2 < count["HVP"] / count["gradient"] < 3
-assert seconds["gradient"] < 10 * seconds["forward"]
-assert seconds["HVP"] < 10 * seconds["gradient"]
+# `tf.gather` picks all at once, and its rule returns `IndexedSlices` here, the positions with their values. Slice once, not in a loop.
 
 # %% [markdown]
 # ### Exercise: What freezing layers saves (8 min)
@@ -460,7 +460,7 @@ size = {  # in bytes, float32
 exercises.fits.check(size)
 
 # %% [markdown]
-# The result is not all that is held. A tape keeps what the backward pass will need: of a chain of layers such as these, the result of every layer.
+# The result is not all that is held. A tape keeps what its backward rules read: of a chain of layers such as these, the result of every layer.
 # Count them with weak references, as in section 4 of [09](09_multiple_tapes.ipynb).
 
 # %%
@@ -518,8 +518,8 @@ del tape_again
 # ## 4. Checkpointing: memory for work
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
-# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. `tf.recompute_grad(block)` does this. The method
-# is called *checkpointing*, or rematerialisation.
+# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. `tf.recompute_grad(block)` does this. This
+# is *checkpointing*, or rematerialisation.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 
@@ -750,8 +750,8 @@ plt.show()
 # %% [markdown]
 # Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
 #
-# Compiling has its own price, paid once for each shape: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
-# should be compiled, and always called with the same shapes.
+# Compiling has its own price, paid once for each shape, dtype and Python number that comes in: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
+# should be compiled, and called with tensors of one shape.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -760,6 +760,11 @@ for way in ("graph", "xla"):
     assert later_call[way] < later_call["eager"] / 5
     assert first_call[way] > 10 * later_call[way]
     np.testing.assert_allclose(matrices[way], matrices["eager"], rtol=1e-4, atol=1e-4)
+check_traces = []
+check_scaled = tf.function(lambda w, factor: check_traces.append(1) or factor * small(w))
+for check_factor in (2.0, 3.0, tf.constant(2.0), tf.constant(3.0)):
+    check_scaled(w, check_factor)
+assert len(check_traces) == 3  # two Python numbers, and one for all tensors
 
 # %% [markdown]
 # ### Exercise: From which call on does compiling pay? (5 min)
@@ -783,8 +788,7 @@ exercises.pays.check(pays_from)
 #
 # $$\text{forward: } 4w \cdot 2, \qquad \text{reverse: } 4w\,(\text{layers} + 1)$$
 #
-# bytes for one example, beside the Jacobian itself. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. The solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units. Run the
-# notebook to move the sliders.
+# bytes for one example, beside the Jacobian itself. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. The solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units.
 
 # %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
 modes.figure().show()
@@ -840,7 +844,7 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - A gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
+# - In multiplications, a gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
 # - A Hessian's work grows with the square of the number of weights, a product's with the number; times show no clean exponent (section 2).
 # - Memory follows from shapes. The record grows with every layer; for one more forward pass, checkpoints bring it down to $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #

@@ -1074,7 +1074,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # %% [markdown]
 # ## Recap
 #
-# - Each `None` begins at one line that leaves TensorFlow, the tape, the watched sources or floating point. Where a line raises, it is a later one (section 1).
+# - Each of these `None`s begins at one line that leaves TensorFlow, the tape, the watched sources or floating point. Where a line raises, it is a later one (section 1).
 # - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that every gradient was `None` (section 2).
 # - A zero that stays from every start, and a loss where there should be none: print outputs and shapes (section 3).
 # - Ask first whether anything is wrong: a `None` and a 0 can be the true answer (section 4).

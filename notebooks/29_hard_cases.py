@@ -413,7 +413,7 @@ exercises.very_negative.reveal("the mean of all values" if np.allclose(padded[1]
 np.testing.assert_allclose(padded[1], tf.reduce_mean(values, axis=0))
 
 # %% [markdown]
-# Scores that are equal have equal weights, however negative they are. The NaN is gone, and the query attends to what it must not see.
+# Finite scores that are equal have equal weights, however negative. The NaN is gone, and the query attends to what it must not see.
 #
 # ### Exercise: Case 7, nothing to attend to (8 min)
 #
@@ -472,7 +472,7 @@ print("wanted:", wanted.numpy(), "  after 100 steps:", fitted.numpy())
 # %% [markdown]
 # ### Exercise: Case 8, the parameter that does not come back (6 min)
 #
-# `p` is in the range after every step, also where the target is not, and comes back from wherever it starts. Keep the step, 0.25 times the gradient of the loss; what else stands in the loop may change places.
+# `p` begins at `start`, wherever that is, and is in the range after every step, also where the target is not. Keep the step, 0.25 times the gradient of the loss; what else stands in the loop may change places.
 
 # %%
 cause = ...  # "the clip", "the learning rate" or "the step"

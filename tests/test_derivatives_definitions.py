@@ -68,6 +68,33 @@ def test_a_certificate_that_fails_is_told():
 
 
 @pytest.mark.parametrize("wrapped", [lambda derivative: derivative, in_a_function])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_where_all_terms_cancel_their_rounding_is_no_difference(scale, wrapped):
+    w = tf.Variable(np.random.default_rng(1).normal(size=(3, 4)), dtype=tf.float32)
+
+    def ones(x):
+        return scale * (tf.sin(x) ** 2 + tf.cos(x) ** 2)
+
+    def losses(x):
+        return tf.reduce_sum(ones(x @ w), -1)
+
+    derivatives = (
+        jacobian(ones),
+        batch_jacobian(ones),
+        hessian(lambda x: tf.reduce_sum(ones(x))),
+        laplacian(losses),
+        per_example_gradients(losses, wrt=w),
+        per_example_norms(losses, wrt=w),
+        clipped_gradient(losses, wrt=w, max_norm=1e9),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for derivative in derivatives:
+            for part in tf.nest.flatten(wrapped(derivative)(BATCH)):
+                np.testing.assert_allclose(part / scale, tf.zeros_like(part), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrapped", [lambda derivative: derivative, in_a_function])
 def test_examples_that_are_vectorised_wrongly_are_computed_one_by_one(wrapped):
     w = tf.Variable(1.5)
 
@@ -313,6 +340,29 @@ def test_a_position_from_the_end():
     np.testing.assert_allclose(gradient, 2 * X * (X + 1))
     with pytest.raises(ValueError, match="twice"):
         jacobian(lambda x, y: x * y, argnums=(1, -1))(X, X)
+
+
+NORMALISED = tf.keras.layers.LayerNormalization(dtype="float64")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x: tf.reduce_sum(tf.nn.softplus(NORMALISED(x)) * tf.cos(x)),
+        lambda x: tf.reduce_sum(tf.scan(lambda total, row: tf.tanh(total * row), x)),
+    ],
+    ids=["control dependencies", "several outputs"],
+)
+def test_a_linearised_gradient_is_cut_at_its_point(loss):
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(x)
+        return tape.gradient(value, x)
+
+    x, v = (tf.constant(np.random.default_rng(seed).normal(size=(4, 3))) for seed in (0, 1))
+    _, product = linearize(slope)(x)
+    np.testing.assert_allclose(product(v), hvp(loss)(x, vector=v), rtol=1e-8, atol=1e-10)
 
 
 def test_a_linearised_gradient_reads_a_constant_of_its_closure():

@@ -11,6 +11,7 @@ from tapelab.derivatives import (
     UnconnectedSourceError,
     costs,
     hessian,
+    per_example_norms,
 )
 from tapelab.optimize import newton
 from tapelab.runtime import tf
@@ -150,9 +151,19 @@ def test_refusals_and_what_newton_takes():
 
 
 hidden = tf.function(lambda x: tf.tanh(x @ SHORT[0] + SHORT[1]))
+cast = tf.function(hidden.python_function, input_signature=[tf.TensorSpec(X.shape, X.dtype)])
+
+
+def loss_of_a_layer():
+    inner = tf.function(lambda x: squares(hidden(x) @ SHORT[2] + SHORT[3]))
+    return tf.function(lambda x: inner(x))
+
+
 IN_FUNCTIONS = {
     "the loss": tf.function(lambda x: squares(forward(x, SHORT))),
     "a layer": lambda x: squares(hidden(x) @ SHORT[2] + SHORT[3]),
+    "a loss of a layer, called": loss_of_a_layer(),
+    "a layer that casts": lambda x: squares(cast(x) @ SHORT[2] + SHORT[3]),
     "a layer in a layer": tf.function(lambda x: squares(tf.function(hidden)(x) @ SHORT[2] + SHORT[3])),
 }
 
@@ -162,7 +173,28 @@ IN_FUNCTIONS = {
 def test_functions_of_tensorflow_have_the_hessian_of_plain_ones(name):
     plain = hessian(lambda x: squares(forward(x, SHORT)), wrt=SHORT, compile="graph", packed=True)
     found = hessian(IN_FUNCTIONS[name], wrt=SHORT, compile="graph", packed=True)
-    if name == "the loss":  # into functions that it calls, the search for uses does not look
-        assert found.plan(X).way == plain.plan(X).way
-        assert found.plan(X).way.startswith("by per-example factors: ")
+    # A function that is made where it is called has no name, and one with a signature is called.
+    seen = name not in ("a layer in a layer", "a layer that casts")
+    assert (found.plan(X).way == plain.plan(X).way) == seen
+    assert plain.plan(X).way.startswith("by per-example factors: ")
     assert relative(found(X).numpy(), plain(X).numpy()) < 1e-12
+
+
+def test_rows_see_through_functions_and_leave_them_as_they_are():
+    evaluated = []
+
+    @tf.function
+    def noted(x):
+        evaluated.append(x)
+        return tf.tanh(x @ SHORT[0] + SHORT[1])
+
+    def losses(x):
+        return tf.reduce_sum((noted(x) @ SHORT[2] + SHORT[3]) ** 2, 1)
+
+    losses(X[:1])  # a call finds what was traced
+    evaluated.clear()
+    names = dict(zip(losses.__code__.co_freevars, losses.__closure__, strict=True))
+    plain = per_example_norms(lambda x: tf.reduce_sum(forward(x, SHORT) ** 2, 1), wrt=SHORT)
+    np.testing.assert_allclose(per_example_norms(losses, wrt=SHORT)(X), plain(X), rtol=1e-12)
+    assert evaluated
+    assert names["noted"].cell_contents is noted

@@ -2,6 +2,7 @@
 
 import ast
 import textwrap
+import types
 
 from tapelab import runtime
 from tapelab.explain import VALUES, ExplainTape, explain
@@ -273,8 +274,10 @@ def test_rounding_that_cancellation_leaves_is_not_taken_for_a_contradiction():
     """The replay adds up in another order than the tape, and is left with another rounding error."""
     part = tf.constant([1e3], tf.float32)
     found, expected = tf.constant([6e-5]), tf.constant([-3e-5])
-    assert studying._agree(found, expected, lambda: [(None, part), (None, -part)])
-    assert not studying._agree(found, expected, lambda: [(None, part / 1e3)])
+    for terms, agrees in (([part, -part], True), ([part / 1e3], False)):
+        replay = types.SimpleNamespace(parts={0: [(None, one) for one in terms]}, passed={})
+        evidence = types.SimpleNamespace(gradient=found, source=0, replay=replay)
+        assert studying._agrees(evidence, expected) == agrees
 
 
 def test_a_scalar_label_and_a_scalar_logit_are_looked_at(cell):

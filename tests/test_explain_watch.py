@@ -64,7 +64,7 @@ def test_stops_at_the_bad_step_and_explains_it(kind):
     assert said == watch.story
     first, after, rows, before = said.split("\n")[:4]
     assert first == "Watch stopped the training: step 2 made the loss or a weight not finite."
-    assert after.startswith("Not finite after it: loss, hidden/kernel and ")
+    assert after == "Not finite after it: loss, hidden/kernel, hidden/bias, last/kernel, last/bias."
     assert watch.rows == [8]
     assert rows == "Without row 8 of the batch the step is in order."
     assert before.startswith("Before it: step 0")
@@ -117,6 +117,15 @@ def test_a_diverging_training_is_told_as_such():
     assert "The learning rate (5) is too large" in said
     norms = [norm for _, _, norm in watch.recent[:-1]]
     assert norms == sorted(norms)
+
+
+@pytest.mark.parametrize(("start", "end", "told"), [(0.01, 0.0, True), (0.0, 0.01, False)])
+def test_a_rate_that_a_schedule_brought_to_0_is_said_and_one_that_begins_there_is_not(start, end, told):
+    schedule = tf.keras.optimizers.schedules.PolynomialDecay(start, decay_steps=2, end_learning_rate=end)
+    model = compiled(layers.Dense(1), optimizer=tf.keras.optimizers.Adam(schedule))
+    _, said = watched_fit(model, x=X, epochs=2, watch={"every": 3})
+    assert ("The learning rate is 0" in said) == bool(said) == told
+    assert int(model.optimizer.iterations) == 8
 
 
 def test_samples_give_the_reason_for_each_missing_gradient():

@@ -259,8 +259,8 @@ def test_newton_trains_a_classifier(digits, method, iterations):
 PLACES = {
     "minimum": (lambda x: tf.reduce_sum((x - 1) ** 2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "minimum", 2.0),
     "minimum at the start": (lambda x: tf.reduce_sum(x**2), [0.0, 0.0, 0.0], "minimum", 2.0),
-    "saddle": (lambda x: x[0] ** 2 - x[1] ** 2 + x[2] ** 2, [0.0, 0.0, 0.0], "saddle", -2.0),
-    "maximum": (lambda x: -tf.reduce_sum(x**2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "maximum", -6.0),
+    "saddle": (lambda x: x[0] ** 2 - x[1] ** 2 + x[2] ** 2, [0.0, 0.0, 0.0], "no minimum", -2.0),
+    "maximum": (lambda x: -tf.reduce_sum(x**2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "no minimum", -6.0),
     "flat minimum": (lambda x: x[0] ** 2 + x[1] ** 4 + x[2] ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
     "flat saddle": (lambda x: tf.reduce_sum(x**3), [0.0, 0.0, 0.0], "flat", 0.0),
     "valley": (lambda x: (tf.reduce_sum(x) - 1) ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
@@ -274,8 +274,7 @@ PLACES = {
 }
 SENTENCES = {
     "minimum": "a minimum: the Hessian's smallest eigenvalue is 2",
-    "saddle": "not a minimum: the Hessian's smallest eigenvalue is -2, and along that direction the loss curves",
-    "maximum": "a maximum: the Hessian's largest eigenvalue is -2",
+    "no minimum": "not a minimum: the Hessian's smallest eigenvalue is -[26], and along that direction the loss curves",
     "flat": "a flat place: the Hessian's smallest eigenvalue is .* zero but for rounding",
 }
 
@@ -302,7 +301,7 @@ def test_one_downward_direction_among_a_hundred(method):
     factors = np.append(np.arange(1.0, 100), -0.01)
     x = tf.Variable(np.zeros(100))
     report = method(lambda: tf.reduce_sum(x**2 * factors), wrt=x)
-    assert report.standing.kind == "saddle"
+    assert report.standing.kind == "no minimum"
     assert -0.02 - 1e-12 <= report.standing.smallest < 0
     factors = np.arange(1.0, 101)
     report = method(lambda: tf.reduce_sum(x**2 * factors), wrt=x)
@@ -322,8 +321,8 @@ def test_one_downward_direction_among_a_hundred(method):
 def test_a_gradient_that_is_small_in_the_losss_units_is_no_minimum(method, dtype):
     """The minimum is at 3, and a step from 1 to it is not small, whatever the loss is counted in."""
     x = tf.Variable([1.0, 1.0], dtype=dtype)
-    for sign, beside in ((1, 0), (-1, 0), (1, 1000)):
-        found = method(lambda sign=sign, beside=beside: beside + sign * 1e-9 * tf.reduce_sum((x - 3) ** 2), wrt=x)
+    for beside in (0, 1000):
+        found = method(lambda beside=beside: beside + 1e-9 * tf.reduce_sum((x - 3) ** 2), wrt=x)
         assert found.converged
         assert found.standing.kind == "distant"
         assert "no stationary point yet" in str(found)
@@ -399,7 +398,7 @@ def test_where_the_gradient_is_not_small_nothing_is_computed(method):
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_rounding_is_no_curvature(method):
     """In float32, an eigenvalue of a few units of rounding below zero is no saddle."""
-    for dtype, kind in (("float32", "flat"), ("float64", "saddle")):
+    for dtype, kind in (("float32", "flat"), ("float64", "no minimum")):
         x, factors = tf.Variable(tf.zeros(3, dtype)), tf.constant([1.0, 2.0, -3e-7], dtype)
         assert method(lambda x=x, factors=factors: tf.reduce_sum(x**2 * factors), wrt=x).standing.kind == kind
 

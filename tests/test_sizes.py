@@ -19,8 +19,8 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # The bound, and what is counted: patterns of files; a pattern that begins with "!" leaves some out.
 ROOMS = {
     "derivatives and graphs": (4_200, [f"{PACKAGE}/derivatives/**/*.py", f"{PACKAGE}/graphs/**/*.py"]),
-    "optimize": (524, [f"{PACKAGE}/optimize/**/*.py"]),  # goal 500
-    "explain": (6_686, [f"{PACKAGE}/explain/**/*.py"]),  # goal 6,500
+    "optimize": (500, [f"{PACKAGE}/optimize/**/*.py"]),
+    "explain": (6_500, [f"{PACKAGE}/explain/**/*.py"]),
     "exercises": (1_000, [f"{PACKAGE}/exercises/*.py"]),
     "interactive": (750, [f"{PACKAGE}/interactive/**/*.py"]),
     "collection": (2_700, [f"{PACKAGE}/collection/**/*.py"]),

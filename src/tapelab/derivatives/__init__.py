@@ -20,7 +20,8 @@
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. What the function reads from Python is read when it is traced, as under `tf.function`; it
 is traced anew if an object that its own code names has become another one. A change inside an object is not seen: pass
-what changes as tensors or variables, or make the transform anew.
+what changes as tensors or variables, or make the transform anew. A `tf.function` that it names may be traced anew, too,
+so that what it computes is seen; one inside an object, such as a method, stays a call, and rows may take longer.
 What is computed in a faster way than by the plain tape is compared with a product that the plain tape makes, and
 computed the plain way where they differ. What TensorFlow differentiates wrongly, or leaves out without a word, is
 refused, or warned of where it is wrong at some points (`tapelab.derivatives.wrong`). Second derivatives through

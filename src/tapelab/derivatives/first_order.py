@@ -281,17 +281,20 @@ class Linearize(Transform):
         (call,), graph = made, whole.graph
         self._warn(call)
         inputs, tangents = graph.inputs[: len(tensors)], graph.inputs[len(tensors) : len(specs)]
-        moved = {tensor.ref() for tensor in tangents}
+        moved = {tensor.op for tensor in tangents}
         kept: dict[Any, tf.Tensor] = {}
         for op in graph.get_operations():
-            if any(tensor.ref() in moved for tensor in op.inputs):
-                moved.update(output.ref() for output in op.outputs)
-                kept.update((tensor.ref(), tensor) for tensor in op.inputs)
+            if not moved.isdisjoint([*(tensor.op for tensor in op.inputs), *op.control_inputs]):
+                moved.add(op)
+                # `prune` cuts at all outputs of an operation, or at none.
+                kept.update((output.ref(), output) for tensor in op.inputs for output in tensor.op.outputs)
         captured = {tensor.ref() for tensor in graph.internal_captures}  # both parts capture them anew
         residuals = [
             tensor
             for ref, tensor in kept.items()
-            if ref not in moved and ref not in captured and tensor.op.type != "Const"
+            if tensor.op not in moved
+            and ref not in captured
+            and (tensor.op.type != "Const" or tensor.op.control_inputs)
         ]
         count = len(call.traced.names)
         outputs, products = graph.outputs[:count], graph.outputs[count:]

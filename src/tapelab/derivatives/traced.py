@@ -1,18 +1,18 @@
 """A function while a derivative of it is traced: what it is given, its evaluation, and what its graph shows."""
 
-import contextlib
 import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from tapelab.derivatives import wrong
 from tapelab.derivatives.arguments import Container, Description, Sources, Wanted, flatten, names, unflatten
 from tapelab.derivatives.errors import UnconnectedSourceError, told_line
 from tapelab.derivatives.wrong import Needs
+from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import everything, has_custom_gradient, inside, place
 from tapelab.process.tensorflow import Tensors, tf
@@ -126,8 +126,9 @@ class Call:
         self.doubts: list[str] = []
         self.given_up: list[str] = []
         self.warnings: list[str] = []
+        plain = getattr(signature.f, "python_function", signature.f)
         # What a tf.function calls is called itself: the uses of the sources in it are then seen.
-        self._plain = self._f = getattr(signature.f, "python_function", signature.f)
+        self._plain = self._f = _in_sight(plain, {}) if self.how == VECTORIZED else plain
         self._traced: Traced | None = None
 
     @property
@@ -393,6 +394,44 @@ def _with_autograph(f: Callable) -> Callable:
 # What a function reads from outside --------------------------------------------------------------------------------
 
 
+def _in_sight(f: Any, made: dict[Any, Any]) -> Any:
+    """Return f with the Python of each tf.function that its code names, and the functions that it names, in its place.
+
+    Where there is one, that is a copy, with globals of its own; f stays as it is. What lies inside objects or libraries
+    is not looked for, and an ``input_signature``, which casts, stays a call.
+
+    Args:
+        made: what was returned for each function that was met.
+    """
+    if not isinstance(f, (FunctionType, tf.types.experimental.PolymorphicFunction)):
+        return f
+    if getattr(f, "input_signature", None):
+        return f
+    own = getattr(f, "python_function", f)
+    if not isinstance(own, FunctionType) or is_library(own.__code__.co_filename):
+        return f
+    if own not in made:
+        made[own] = own
+        named = {name: own.__globals__[name] for name in _names_in(own.__code__) if name in own.__globals__}
+        changed = {name: new for name, old in named.items() if (new := _in_sight(old, made)) is not old}
+        cells = own.__closure__ or ()
+        contents = [_in_sight(_content(cell), made) for cell in cells]
+        seen = [c if _content(c) is new else CellType(new) for c, new in zip(cells, contents, strict=True)]
+        if changed or any(new is not old for new, old in zip(seen, cells, strict=True)):
+            copy = FunctionType(own.__code__, own.__globals__ | changed, own.__name__, own.__defaults__, tuple(seen))
+            copy.__kwdefaults__ = own.__kwdefaults__
+            vars(copy).update(vars(own))
+            made[own] = copy
+    return made[own]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty still
+        return None
+
+
 class Named:
     """The objects that functions' own code names: closures, defaults, globals. They are compared by identity.
 
@@ -427,9 +466,7 @@ class Named:
     def now(self) -> list[Any]:
         """Return the objects that the names stand for now."""
         found = [getattr(holder, name) for holder, name in self._holders]
-        for cell in self._cells:
-            with contextlib.suppress(ValueError):  # it is empty still
-                found.append(cell.cell_contents)
+        found += map(_content, self._cells)
         for dictionary, used in self._globals:
             found += map(dictionary.get, used)
         return found

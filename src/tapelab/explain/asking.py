@@ -116,7 +116,7 @@ def _studied(existing: Sequence[tuple[Question, Any]]) -> list[Explanation]:
     names = [first.target_name, *(question.source_name for question, _ in existing)]
     sources, gradients = [question.source for question, _ in existing], [gradient for _, gradient in existing]
     try:
-        return study(first.tape, list(first.targets), sources, names, gradients, first.frame)
+        return study(first.tape, list(first.targets), sources, names, gradients, first.frame)[1]
     except Exception as error:  # whatever it is: that the gradient exists stays true
         sentence = f"Looking at the values of the backward pass raised {type(error).__name__}: {error}"
         unknown = Explanation(True, "unexplained", sentence, certain=False, symptom="fine")

@@ -1,12 +1,12 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.rendering import Style, Told
+from tapelab.explain.ground.rendering import Style, Told, listed
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -14,7 +14,6 @@ from tapelab.explain.values.rerun.nodes import Node
 
 import numpy as np
 
-_MANY = 5  # names that are written out
 _FEW = 6  # healthy ones that are named and not only counted
 
 
@@ -128,8 +127,7 @@ class Explanation(Told):
         if self.further:
             yield style.text("Then also: " + "; ".join(_describe(cut) for cut in self.further) + ".")
         for code in self.remarks:
-            remark = (REMARKS | VALUES)[code]
-            yield style.text(f"Note ({code}): {remark.meaning}")
+            yield style.text(f"Note ({code}): {(REMARKS | VALUES)[code].meaning}")
 
     def without_values(self, **changed: Any) -> "Explanation":
         """Return the explanation without what it was made of, and with other changes."""
@@ -152,11 +150,8 @@ class Explanation(Told):
             if self.code in ("exists", "unknown", "inside_function"):
                 return f"{gradient} exists"
             return f"{gradient} {SYMPTOMS[self.symptom].heading}: {self.code}"
-        verdict = "could not be explained" if self.exists is None else "is None"
-        if self.code == "no_gradient_registered":
-            verdict = "raises LookupError"
-        if self.code == "used_up":
-            verdict = "is refused"
+        other = {"no_gradient_registered": "raises LookupError", "used_up": "is refused"}
+        verdict = other.get(self.code, "could not be explained" if self.exists is None else "is None")
         return f"{gradient} {verdict}: {self.code}"
 
 
@@ -201,7 +196,7 @@ class Explanations(Told, dict[str, Explanation]):
             told = [*self[first].lines(style)]
             if others:
                 word = "sources" if len(others) > 1 else "source"
-                told.append(style.text(f"And {len(others)} other {word}: {_cut_short(others)}."))
+                told.append(style.text(f"And {len(others)} other {word}: {listed(others)}."))
             yield style.between.join(told)
         if healthy:
             names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
@@ -215,11 +210,7 @@ class Explanations(Told, dict[str, Explanation]):
             one = self[name]
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
                 noted.setdefault(code, []).append(name)
-        return [f"Note on {_cut_short(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
-
-
-def _cut_short(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= _MANY else f"{', '.join(names[:_MANY])} and {len(names) - _MANY} more"
+        return [f"Note on {listed(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
 
 
 def _counted(healthy: Sized, total: int) -> str:

@@ -25,12 +25,11 @@ def newton_direction(gradient: tf.Tensor, matrix: tf.Tensor, damping: float = 0.
         positive definite.
 
     Raises:
-        ValueError: for a negative damping, or a matrix with NaN or infinity.
+        ValueError: for a matrix with NaN or infinity.
     """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
     gradient, matrix = np.asarray(gradient), np.asarray(matrix)
-    require_at_least(damping=damping)
     # What this dtype leaves of an eigenvalue of zero is smaller than this.
     least = (np.max(np.abs(matrix)) or 1.0) * float(np.finfo(matrix.dtype).eps) ** 0.5
     used = damping

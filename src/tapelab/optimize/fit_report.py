@@ -162,13 +162,11 @@ class LeastSquaresReport(Report):
         mean, along = float(np.mean(here.curvatures)), left.T @ here.slopes
         deviation = size * (1 + free.size / self.residuals * np.var(here.curvatures) / (mean**2 or np.inf))
         step, moved = np.abs(along / values @ right) / scale, float(np.linalg.norm(along))
-        small = "is at most 0.001 of a standard error"
-        if moved > _OFFSET * deviation * (free.size / freedom) ** 0.5:
-            digits = (step <= mean * rounding**0.5 * point).all()
-            rounded = moved <= 4 * rounding * np.linalg.norm(np.abs(jacobian) @ point)
-            small = "is small beside the parameters" if digits or rounded else ""
-        self.converged = bool(small)
-        self.reason += f"; a Gauss-Newton step from here {small or 'is not small'}"
+        beside_error = moved <= _OFFSET * deviation * (free.size / freedom) ** 0.5
+        digits = (step <= mean * rounding**0.5 * point).all()
+        rounded = moved <= 4 * rounding * np.linalg.norm(np.abs(jacobian) @ point)
+        self.converged = bool(beside_error or digits or rounded)
+        self.reason += f"; a Gauss-Newton step from here is {'' if self.converged else 'not '}small"
         if self.rank < free.size:
             blind = ", ".join(map(str, free[np.sum(right**2, axis=0) < 1 - rounding**0.5]))
             self._covariance = (

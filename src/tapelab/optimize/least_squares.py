@@ -25,8 +25,6 @@ def levenberg_marquardt(
     f_scale: float = 1.0,
     iterations: int = 2000,
     tolerance: float = 1e-15,
-    memory_limit: int | None = None,
-    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> LeastSquaresReport:
     """Minimise half the sum of the squares of residuals, and estimate the parameters' covariance.
@@ -42,7 +40,8 @@ def levenberg_marquardt(
 
     Args:
         residuals: takes ``args``, reads the variables, returns the residuals: prediction less observation, tensors of
-            one dtype, nested if need be. Or an `Objective`, which keeps what it compiled.
+            one dtype, nested if need be. Or an `Objective`, which keeps what it compiled; its ``memory_limit`` is for
+            the Jacobian of shape (residuals, n), whose decomposition takes some four times as much.
         args: passed to residuals.
         wrt: the variables to change, nested, all of one dtype. float64 is advised. Not with an objective, which has its
             own.
@@ -57,9 +56,6 @@ def levenberg_marquardt(
         iterations: how many steps are tried at most, those included that do not lower the sum.
         tolerance: SciPy stops where a step lowers the sum, or moves the parameters, by less than this part; no finer
             than rounding.
-        memory_limit: bytes, for the Jacobian of shape (residuals, n); as for `jacobian`. Its decomposition takes some
-            four times as much. Not with an objective.
-        compile: "auto", "xla", "graph" or "eager", as for `jacobian`. Not with an objective.
         callback: called with each `Iteration` when it is done, while the variables hold its point. An exception that it
             raises ends the minimisation. It may not change what the residuals read.
 
@@ -89,13 +85,16 @@ def levenberg_marquardt(
     require_one_of(LOSSES, loss=loss)
     if absolute_sigma and loss != "linear":
         raise ValueError(f"loss is {loss!r}, with absolute_sigma: residuals of a known deviation have no outliers")
-    objective = objective_of(residuals, wrt, compile, memory_limit)
+    objective = objective_of(residuals, wrt)
     start = pack(objective.wrt)
     sides = _sides(bounds, start.numpy())
 
     def linearised(point: np.ndarray) -> Fit:
         assign(objective.wrt, point)
-        values, columns = _jacobian(objective, args)
+        values, blocks = objective.jacobian(*args)
+        if not len(values):
+            raise ValueError("the residuals are empty; expected one number for each observation, at least one")
+        columns = np.concatenate([np.reshape(part, (len(values), -1)) for part in tf.nest.flatten(blocks)], axis=1)
         return Fit(point.copy(), values, columns, LOSSES[loss], f_scale, sides)
 
     def tried(point: np.ndarray) -> np.ndarray:
@@ -107,9 +106,8 @@ def levenberg_marquardt(
 
     here = linearised(start.numpy().astype(np.float64))
     report = LeastSquaresReport(here.value, here.gradient_norm)
-    report.plan = objective.jacobian.plan(*args)
-    ignored = np.errstate(over="ignore", invalid="ignore")  # of a trial step that goes too far
-    with ignored, descending(report, objective.wrt, iterations, callback) as note:
+    # A trial step may go too far, and overflow.
+    with np.errstate(over="ignore", invalid="ignore"), descending(report, objective.wrt, iterations, callback) as note:
 
         def jacobian(point: np.ndarray) -> np.ndarray:
             """SciPy asks for it at the start, and at each point that is better than those before."""
@@ -121,20 +119,12 @@ def levenberg_marquardt(
             return here.jacobian
 
         least, sizes = max(tolerance, 4 * here.rounding), np.where(here.point != 0, np.abs(here.point), 1)
-        options: dict[str, Any] = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes, "f_scale": f_scale}
-        options |= {"loss": loss if loss == "linear" else LOSSES[loss], "max_nfev": iterations + 1}
+        options: dict[str, Any] = {"ftol": least, "xtol": least, "gtol": None, "x_scale": sizes}
+        options |= {"loss": loss, "f_scale": f_scale, "max_nfev": iterations + 1}
         found = least_squares(tried, here.point, jacobian, tuple(sides), **options)
     report.reason = f"SciPy stopped: {found.message}" if found.status else f"all {iterations} steps used"
     report.judge(here, absolute_sigma)
     return report
-
-
-def _jacobian(objective: Objective, args: tuple[Any, ...]) -> tuple[tf.Tensor, np.ndarray]:
-    """The residuals where the variables are, shape (m,), and their Jacobian, shape (m, n)."""
-    values, blocks = objective.jacobian(*args)
-    if not len(values):
-        raise ValueError("the residuals are empty; expected one number for each observation, at least one")
-    return values, np.concatenate([np.reshape(part, (len(values), -1)) for part in tf.nest.flatten(blocks)], axis=1)
 
 
 def _sides(bounds: Any, start: np.ndarray) -> np.ndarray:

@@ -28,8 +28,6 @@ def newton(
     iterations: int = 20,
     tolerance: float = 1e-5,
     damping: float = 1e-3,
-    memory_limit: int | None = None,
-    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
     """Minimise a loss by Newton's method, factorising the damped Hessian over all variables.
@@ -38,15 +36,13 @@ def newton(
     Hessian is not positive definite.
 
     Args:
-        f: takes ``args``, reads the variables, returns a scalar; or an `Objective`, which keeps what it compiled.
+        f: takes ``args``, reads the variables, returns a scalar; or an `Objective`, which keeps what it compiled, and
+            says how it is compiled and what memory it may take.
         args: passed to f.
         wrt: the variables to change, nested, all of one dtype. Not with an objective, which has its own.
         iterations: how many steps at most.
         tolerance: stop where no element of the gradient is larger in magnitude.
         damping: the initial one, not negative.
-        memory_limit: bytes, for the Hessian; as for `hessian`. Not with an objective.
-        compile: "auto", "xla", "graph" or "eager", as for `hessian`. "graph" starts sooner, and may be slower later.
-            Not with an objective.
         callback: called with each `Iteration` when it is done, while the variables hold the best point. An exception
             that it raises ends the minimisation. It may not change what f reads.
 
@@ -65,8 +61,7 @@ def newton(
         SingularMatrixError: if a matrix in the loss is singular there; a step to such a point is not taken.
         ValueError, TypeError: as `value_and_gradient` and `hessian`.
     """
-    objective = objective_of(f, wrt, compile, memory_limit)
-    return _minimise(objective, args, None, None, iterations, tolerance, damping, callback)
+    return _minimise(objective_of(f, wrt), args, None, None, iterations, tolerance, damping, callback)
 
 
 def newton_cg(
@@ -78,7 +73,6 @@ def newton_cg(
     damping: float = 0.0,
     products: int | None = None,
     probes: int = PRODUCTS,
-    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
     """Minimise a loss by Newton's method with conjugate gradients: Hessian-vector products, and never a Hessian.
@@ -87,7 +81,7 @@ def newton_cg(
         products: the largest number of Hessian-vector products for one step; by default the number of elements.
         probes: how many to take at most where the gradient is within the tolerance, to tell what the point is
             (`Report.standing`); 0 for none.
-        f, args, wrt, iterations, tolerance, damping, compile, callback: as for `newton`.
+        f, args, wrt, iterations, tolerance, damping, callback: as for `newton`.
 
     Returns:
         A `Report`, as `newton`, but for its standing: that comes from Lanczos's method, which proves a saddle where it
@@ -97,7 +91,7 @@ def newton_cg(
         NotFiniteError, ValueError, TypeError: as `newton`.
     """
     require_at_least(probes=probes)
-    return _minimise(objective_of(f, wrt, compile), args, products, probes, iterations, tolerance, damping, callback)
+    return _minimise(objective_of(f, wrt), args, products, probes, iterations, tolerance, damping, callback)
 
 
 def _minimise(
@@ -122,13 +116,12 @@ def _minimise(
         while report.gradient_norm > tolerance and len(report.iterations) < iterations:
             if probes is None:
                 direction, used, negative = newton_direction(gradient, objective.hessian(*args), damping)
-                count, report.plan = 0, objective.hessian.plan(*args)
             else:
-                direction, count, negative = conjugate_gradient_direction(gradient, product, damping, limit=products)
-                used, report.plan = damping, objective.hvp.plan(*args, vector=gradient)
+                direction, _, negative = conjugate_gradient_direction(gradient, product, damping, limit=products)
+                used = damping
             slope = float(tf.tensordot(gradient, direction, 1))
             step, found = _line_search(objective, args, point, direction, value, slope)
-            done = Iteration(value, report.gradient_norm, slope, step, used, count, negative)
+            done = Iteration(value, report.gradient_norm, slope, step, negative)
             if found is not None:
                 point, value, gradient = found
                 damping = used / 10 if step == 1 else 10 * used

@@ -61,14 +61,14 @@ class Objective:
         return float(value), pack(gradient)
 
 
-def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: int | None = None) -> Objective:
+def objective_of(f: Callable | Objective, wrt: Any) -> Objective:
     """Return the objective that a minimisation was given, or one of its function and variables.
 
     Raises:
-        TypeError: if an objective came with what it was made with, or a function without variables.
+        TypeError: if an objective came with variables, or a function without.
     """
     if not isinstance(f, Objective):
-        return Objective(f, wrt=wrt, compile=compile, memory_limit=memory_limit)
-    if wrt is not None or compile != "auto" or memory_limit is not None:
-        raise TypeError("wrt, compile or memory_limit is given with an Objective, which was made with its own")
+        return Objective(f, wrt=wrt)
+    if wrt is not None:
+        raise TypeError("wrt is given with an Objective, which was made with its own")
     return f

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, Plan, pack, unpack
+from tapelab.derivatives import NotFiniteError, pack, unpack
 from tapelab.process.session.bar import progress_bar
 from tapelab.process.tensorflow import tf
 
@@ -24,8 +24,6 @@ class Iteration:
         gradient_norm: the largest magnitude in the gradient before the step.
         slope: the inner product of the gradient and the direction; negative where the direction descends.
         step: the length of the step, as a multiple of the direction; 0 for a step that was refused.
-        damping: what was added to the Hessian's diagonal; 0 where SciPy has taken the step.
-        products: how many Hessian-vector products conjugate gradients took.
         negative_curvature: whether a direction was met in which the loss curves downwards.
     """
 
@@ -33,8 +31,6 @@ class Iteration:
     gradient_norm: float
     slope: float
     step: float = 1.0
-    damping: float = 0.0
-    products: int = 0
     negative_curvature: bool = False
 
 
@@ -43,30 +39,23 @@ class Standing:
     """What the Hessian matrix tells of a point where the gradient is small.
 
     Attributes:
-        kind: "minimum" (all eigenvalues are positive), "maximum" (all are negative), "saddle" (there is a direction
-            along which the loss curves downwards), "flat" (the smallest eigenvalue is zero but for rounding), "distant"
-            (a minimum or a maximum by the eigenvalues, but Newton's step to it is not small), or "unknown" (products
-            found positive curvature only, and have not seen all directions; or there are none).
+        kind: "minimum" (all eigenvalues are positive), "no minimum" (there is a direction along which the loss curves
+            downwards: a saddle, or a maximum), "flat" (the smallest eigenvalue is zero but for rounding), "distant" (a
+            minimum by the eigenvalues, but Newton's step to it is not small), or "unknown" (products found positive
+            curvature only, and have not seen all directions; or there are none).
         smallest: the smallest eigenvalue, or Ritz value, that was computed; None if there is none. Of Ritz values, the
             smallest eigenvalue is at or below it.
-        largest: the same for the largest.
         rounding: below this magnitude an eigenvalue is not told from zero.
         products: how many Hessian-vector products Lanczos's method took; 0 where the whole matrix was decomposed.
         complete: whether all different eigenvalues were found.
-        step: the length of Newton's step, relative to that of the parameters or of their way from the start; 0 where
-            it was not computed.
-        decrease: what that step lowers the loss by if it is quadratic, relative to its value or its fall so far.
-        why: why nothing is known, in words; otherwise empty.
+        why: in words, why nothing is known, or what Newton's step is that is not small; otherwise empty.
     """
 
     kind: str
     smallest: float | None = None
-    largest: float | None = None
     rounding: float = 0.0
     products: int = 0
     complete: bool = False
-    step: float = 0.0
-    decrease: float = 0.0
     why: str = ""
 
     def __str__(self) -> str:
@@ -77,12 +66,10 @@ class Standing:
             value = f"in {self.products} products, the smallest curvature found is {self.smallest:.3g}"
         return {
             "minimum": f"a minimum: {value}",
-            "maximum": f"a maximum: the Hessian's largest eigenvalue is {self.largest:.3g}",
-            "saddle": f"not a minimum: {value}, and along that direction the loss curves downwards",
+            "no minimum": f"not a minimum: {value}, and along that direction the loss curves downwards",
             "flat": f"a flat place: {value}, zero but for rounding ({self.rounding:.1g}); second derivatives do not "
             "tell whether it is a minimum",
-            "distant": f"no stationary point yet: {value}, and Newton's step from here is {self.step:.2g} times as "
-            f"long as the parameters and promises {self.decrease:.2g} of the loss; pass a smaller tolerance",
+            "distant": f"no stationary point yet: {value}, and {self.why}; pass a smaller tolerance",
             "unknown": f"perhaps a minimum: {value}; not all directions were seen",
         }[self.kind]
 
@@ -99,9 +86,6 @@ class Report:
         iterations: a list of each `Iteration`.
         standing: what second derivatives tell of the end, a `Standing`; None where the gradient is not within the
             tolerance, or nothing was asked.
-        plan: how the Hessian (`newton`), its products (`newton_cg`) or the Jacobian (`levenberg_marquardt`)
-            was computed the first time, and which faster ways were given up; None where none
-            was.
     """
 
     value: float
@@ -110,7 +94,6 @@ class Report:
     reason: str = ""
     iterations: list[Iteration] = field(default_factory=list)
     standing: Standing | None = None
-    plan: Plan | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _require_finite(self.value, self.gradient_norm, _HERE)

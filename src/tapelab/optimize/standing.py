@@ -42,10 +42,9 @@ def conclude(
         probes: how many products with the Hessian to take at most; 0 to ask nothing, None for the whole matrix.
     """
     report.converged = report.gradient_norm <= tolerance
-    if not report.converged:
-        return report
-    report.reason = f"the gradient is within the tolerance of {tolerance:g}"
-    if probes == 0:
+    if report.converged:
+        report.reason = f"the gradient is within the tolerance of {tolerance:g}"
+    if not report.converged or probes == 0:
         return report
     end, first = pack(objective.wrt), report.iterations[0].value if report.iterations else report.value
     length = max(float(tf.norm(end)), float(tf.norm(end - start)))
@@ -81,21 +80,20 @@ def _judged(objective: Objective, args: tuple[Any, ...], probes: int | None, len
     hidden = _ROUNDING * size * unit
     complete = len(values) == size or (len(values) < most and hidden < _HIDDEN)
     rounding = float(largest(values) * (hidden if complete and len(values) < size else _ROUNDING * size**0.5 * unit))
-    smallest, highest = float(values.min()), float(values.max())
+    smallest, kind = float(values.min()), "minimum" if complete else "unknown"
     if smallest <= rounding:
-        kind = "flat" if smallest >= -rounding else "maximum" if complete and highest < -rounding else "saddle"
-    else:
-        kind = "minimum" if complete else "unknown"
-    found = Standing(kind, smallest, highest, rounding, len(values) if matrix is None else 0, complete)
-    if kind in ("flat", "saddle") or not gradient.any():
+        kind = "flat" if smallest >= -rounding else "no minimum"
+    found = Standing(kind, smallest, rounding, len(values) if matrix is None else 0, complete)
+    if smallest <= rounding or not gradient.any():
         return found
     if matrix is None:
-        sign, packed = -1 if kind == "maximum" else 1, tf.constant(gradient)
-        image_of = lambda v: sign * product(v.numpy())  # noqa: E731
+        packed, image_of = tf.constant(gradient), lambda v: tf.constant(product(v.numpy()))
         step, *_ = conjugate_gradient_direction(packed, image_of, tolerance=_SMALL, limit=most)
     else:
         step = np.linalg.solve(matrix, gradient)
     tiny = np.finfo(np.float64).tiny
     far, fall = np.linalg.norm(step) / (length or tiny), abs(np.dot(gradient, step)) / 2 / (value or tiny)
-    there = far <= _SURELY_SMALL or max(far, fall) <= _SMALL
-    return replace(found, kind=kind if there else "distant", step=float(far), decrease=float(fall))
+    if far <= _SURELY_SMALL or max(far, fall) <= _SMALL:
+        return found
+    why = f"Newton's step from here is {far:.2g} times as long as the parameters and promises {fall:.2g} of the loss"
+    return replace(found, kind="distant", why=why)

@@ -324,7 +324,7 @@ def _(scores):
 
 
 def _scaled(x, factor):
-    held = tf.constant(x.numpy())  # a constant by way of NumPy
+    held = tf.numpy_function(lambda value: value, [x], x.dtype)  # a constant by way of NumPy
     return held + factor * (x - held)
 
 
@@ -341,7 +341,13 @@ def _observe_scaled(answer, x, factor, upstream):
         y = answer(x, factor)
     with tf.autodiff.ForwardAccumulator(x, upstream) as accumulator:
         forward = accumulator.jvp(answer(x, factor), unconnected_gradients="zero")
-    return {"the value": y, "the gradient": _played_back(tape, y, x, upstream), "forward mode": forward}
+    compiled = tf.function(answer)(x, factor)
+    return {
+        "the value": y,
+        "the gradient": _played_back(tape, y, x, upstream),
+        "forward mode": forward,
+        "compiled": compiled,
+    }
 
 
 def _scalings(random, dtype):
@@ -349,7 +355,7 @@ def _scalings(random, dtype):
         return tf.constant(random.normal(size=size), dtype), factor, tf.constant(random.normal(size=size), dtype)
 
     return [
-        (tf.constant([1.0, -2.0, 0.5], dtype), -1.0, tf.ones(3, dtype)),
+        (tf.constant([1.0, -2.0, 0.0], dtype), -1.0, tf.ones(3, dtype)),
         pair(7, 0.25),
         pair((3, 5), 3.0),
         pair(5, -0.5),
@@ -424,14 +430,20 @@ def _(x, factor):
     return tf.stop_gradient(x)
 
 
+@turn_gradient.wrong("raised:AttributeError")
+def _(x, factor):
+    held = tf.constant(x.numpy())
+    return held + factor * (x - held)
+
+
+@turn_gradient.wrong("not_finite")
+def _(x, factor):
+    return factor * x * tf.stop_gradient(x / x) + tf.stop_gradient((1.0 - factor) * x)
+
+
 @turn_gradient.wrong("factor")
 def _(x, factor):
     return -x + tf.stop_gradient(2.0 * x)
-
-
-@turn_gradient.wrong("identity")
-def _(x, factor):
-    return x
 
 
 def _who_learns():

@@ -227,7 +227,7 @@ def _timings(random, dtype):
     return [
         law(1000.0, 0.5, 2.0, 16 * steps),
         law(500.0, 3.0, 1.0, 32 * steps[:4]),
-        law(2.0, 0.01, 1.3, 8 * steps),
+        law(2.0, 0.01, 1.37, 8 * steps),
         law(0.0, 4.0, 3.0, steps[:3]),
     ]
 

@@ -10,7 +10,7 @@ from tapelab.explain.asking import answers_to_show
 from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.layout import STUB, Placed, layered
 from tapelab.explain.drawing.numbered_table import Passage, numbering, replayed
-from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch, sketch
+from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch
 from tapelab.explain.ground import expressions, hooks
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array, cotangent_text, shortened
@@ -117,7 +117,7 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, values: bool = False) 
     """
     asked, answers = answers_to_show(tape, target, sources, sys._getframe(1), "draw")
     findings = [finding for finding, _ in answers]
-    drawing = sketch(asked, findings)
+    drawing = Sketch(asked, findings)
     if len(drawing.boxes) > LIMIT:
         raise ValueError(
             f"there are {len(drawing.boxes)} boxes to draw, and a picture shows at most {LIMIT}: draw a part of the "
@@ -245,10 +245,6 @@ def _draw_box(ax: Axes, box: Box, text: Sequence[str], place: Placed, is_origin:
         style |= {"edgecolor": plots.RED, "linewidth": 3.0}
     patch = FancyBboxPatch(corner, place.width, place.height, boxstyle=round_ends, gid="box", zorder=2, **style)
     ax.add_patch(patch)
-    if box.mark:  # a second border
-        inner = (corner[0] + 2.5, corner[1] + 2.5)
-        style |= {"linewidth": 0.8, "facecolor": "none"}
-        ax.add_patch(FancyBboxPatch(inner, place.width - 5, place.height - 5, boxstyle=round_ends, zorder=3, **style))
     y = place.y + place.height / 2 - PAD - WIDE * 0.675
     for i, line in enumerate(text):
         colour = plots.RED if line.startswith("✖") else _BACK if line.startswith("↑") else "black"

@@ -15,11 +15,10 @@ from tapelab.explain.drawing.sketch import TRANSPARENT, Box
 from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import keys_in
 from tapelab.explain.ground.measure import array, cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.missing.question import Finding, Question
-from tapelab.explain.values.rerun.evidence import Replay
+from tapelab.explain.values.rerun.evidence import Evidence, Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace, of_node
 from tapelab.explain.values.study import study
 from tapelab.graphs.walks import reachable
@@ -42,11 +41,7 @@ def replayed(
     """
     targets, sources = list(asked[0].targets), [question.source for question in asked]
     names = [asked[0].target_name, *(question.source_name for question in asked)]
-    found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
-    replay = next((one.evidence.replay for one in found if one.evidence is not None), None)
-    if replay is None:
-        with hooks.deaf(), private.paused():
-            replay = Replay(Trace(asked[0].log), keys_in(targets), keys_in(sources))
+    replay, found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
     bad = [one for one in found if one.healthy is False and one.node]
     marks = {one.node: f"✖ {SYMPTOMS[one.symptom].begins}: {one.code}" for one in bad}
     return replay, found, marks
@@ -99,8 +94,6 @@ class Passage:
             for node, part in self._replay.parts.get(key, ()):
                 if node.event is end.event if node is not None else end.role == "target":
                     parts.append(array(part))
-        if not parts and end.role == "target" and set(start.keys) & set(end.keys):
-            parts = [np.ones(())]
         if len(parts) > _EDGES:
             parts = [np.sum(parts, axis=0)]
         return [cotangent_text(part) for part in parts]
@@ -214,12 +207,12 @@ def _rows(replay: Replay, asked: Sequence[Question], marks: Mapping[Node, str]) 
     trace = replay.trace
     numbers, nodes = numbering(replay, [question.start for question in asked])
     for number, question in enumerate(asked):
-        value = _value(trace, question.start)
+        value = _value(replay, question.start)
         received = _received(replay, number, numbers)
         yield Row(number, question.source_name, "", value, gradient_text(replay, question.start), received=received)
     for number, node in enumerate(nodes, len(asked)):
         first = node.outputs[0]
-        source, value = _source(node, trace, numbers), _value(trace, first)
+        source, value = _source(node, trace, numbers), _value(replay, first)
         received = _received(replay, number, numbers)
         yield Row(number, spelled(node.op), source, value, gradient_text(replay, first), marks.get(node, ""), received)
 
@@ -251,12 +244,8 @@ def _operand(trace: Trace, key: int, numbers: Mapping[int, int]) -> str:
     return value_text(values) if values.size == 1 else "·"
 
 
-def _value(trace: Trace, key: int) -> str:
-    value = trace.values[key]
-    reads = [node for node in trace.users.get(key, ()) if node.op in TRANSPARENT]
-    if reads:
-        value = trace.values[reads[0].outputs[0]]
-    values = array(value)
+def _value(replay: Replay, key: int) -> str:
+    values = Evidence(replay, key).array(key)
     return value_text(values) if values.size else ""
 
 
@@ -285,11 +274,12 @@ _STYLE = """
 @media screen {
 #ID legend { display: block; }
 #ID :is(input, label) { display: inline-block; }
+#ID td span { visibility: hidden; }
 """
 _STEP = """#ID input:nth-of-type(NOW):checked ~ p:nth-of-type(NOW) { display: block; }
 #ID input:nth-of-type(NOW):checked ~ table .at-NOW { background: #2f81c730; }
+#ID input:nth-of-type(n+NOW):checked ~ table .from-NOW { visibility: visible; }
 """
-_LATER = "#ID input:nth-of-type(NOW):checked ~ table :is(LATER) { visibility: hidden; }\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,11 +315,8 @@ class Steps:
         )
 
     def _style(self, name: str) -> str:
-        count, rules = len(self.told), _STYLE
-        for now in range(1, count + 1):
-            later = ", ".join(f".from-{step}" for step in range(now + 1, count + 1))
-            rules += (_STEP + (_LATER.replace("LATER", later) if later else "")).replace("NOW", str(now))
-        return rules.replace("ID", name) + "}\n"
+        steps = (_STEP.replace("NOW", str(now)) for now in range(1, len(self.told) + 1))
+        return "".join([_STYLE, *steps, "}\n"]).replace("ID", name)
 
     def _rows(self) -> str:
         """The table's rows. What a step brings is in a span that says from which step on it is seen."""

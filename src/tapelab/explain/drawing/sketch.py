@@ -37,66 +37,48 @@ class Box:
     keys: tuple[int, ...] = ()
 
 
-@dataclasses.dataclass
+def _when(box: Box) -> int:
+    """When a box's operation ran: they stand in this order where nothing else decides."""
+    return box.event.index if box.event else -1
+
+
 class Sketch:
-    """Boxes and links.
+    """What lies between some sources and one target.
+
+    Args:
+        questions: a list of `Question`, one for each source, about one target.
+        findings: a list of `Finding`, the answers.
 
     Attributes:
         boxes: a list of `Box`.
         links: (box, box) → the titles of the causes by which the link is cut, a tuple; empty where it is not.
     """
 
-    boxes: list
-    links: dict
-
-
-def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
-    """Draw up what lies between some sources and one target.
-
-    Args:
-        questions: a list of `Question`, one for each source, about one target.
-        findings: a list of `Finding`, the answers.
-
-    Returns:
-        A `Sketch`.
-    """
-    return _Draft(questions[0]).drawn(questions, findings)
-
-
-def _when(box: Box) -> int:
-    """When a box's operation ran: they stand in this order where nothing else decides."""
-    return box.event.index if box.event else -1
-
-
-class _Draft:
-    def __init__(self, question: Question):
+    def __init__(self, questions: Sequence[Question], findings: Sequence[Finding]):
+        question = questions[0]
         self._log, self._flow = question.log, question.flow
         self._boxes = {}  # event index → Box
-        self._sketch = Sketch([], {})
+        self.boxes, self.links = [], {}
         self._goals = question.goals
         self._upstream = self._flow.upstream(self._goals)
         self._target = Box("target", question.target_name, self._state(self._goals), keys=tuple(self._goals))
-
-    def drawn(self, questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
         for question, finding in zip(questions, findings, strict=True):
             self._add_source(question, finding)
-        self._sketch.boxes.append(self._target)
+        self.boxes.append(self._target)
         at_target = {CAUSES[one.code].title for one in findings if one.code == "target_dtype"}
         for goal in self._goals:
             maker = self._flow.producer.get(goal)
             if maker is not None and maker.index in self._boxes:
                 self._link(self._boxes[maker.index], self._target, tuple(at_target))
         self._prune()
-        return self._sketch
 
     def _prune(self) -> None:
         """Take out operations that lead nowhere in the picture."""
-        drawing = self._sketch
-        before, _ = neighbours(drawing.boxes, drawing.links)
-        leading = reachable([box for box in drawing.boxes if box.role != "operation"], before.__getitem__)
-        drawing.boxes = sorted((box for box in drawing.boxes if box in leading), key=_when)
-        links = sorted(drawing.links.items(), key=lambda link: tuple(map(_when, link[0])))
-        drawing.links = {pair: titles for pair, titles in links if pair[1] in leading}
+        before, _ = neighbours(self.boxes, self.links)
+        leading = reachable([box for box in self.boxes if box.role != "operation"], before.__getitem__)
+        self.boxes = sorted((box for box in self.boxes if box in leading), key=_when)
+        links = sorted(self.links.items(), key=lambda link: tuple(map(_when, link[0])))
+        self.links = {pair: titles for pair, titles in links if pair[1] in leading}
 
     def _state(self, keys: Set[int]) -> str:
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED
@@ -105,7 +87,7 @@ class _Draft:
         reads = [event for event in self._flow.uses(question.start) if event.op in TRANSPARENT]
         keys = (question.start, *(key for event in reads for key in event.outputs))
         source = Box("source", question.source_name, self._state({question.start}), keys=keys)
-        self._sketch.boxes.append(source)
+        self.boxes.append(source)
         blamed = not finding.exists and not finding.cuts and finding.code not in ("used_up", "target_dtype")
         reached = self._follow(question.start, source, finding, (CAUSES[finding.code].title,) if blamed else ())
         if not finding.path:
@@ -147,11 +129,8 @@ class _Draft:
 
     def _add_missing_link(self, source: Box, reached: Sequence[Event], finding: Finding) -> None:
         """Where no values flow, show what each side has, and between them the cause."""
-        made = [
-            event
-            for event in self._log.events
-            if event.op not in TRANSPARENT and any(key in self._upstream for key in event.outputs)
-        ]
+        upstream = (event for event in self._log.events if not self._upstream.isdisjoint(event.outputs))
+        made = [event for event in upstream if event.op not in TRANSPARENT]
         for event in made:
             for key in event.inputs:
                 maker = self._flow.producer.get(key)
@@ -168,11 +147,11 @@ class _Draft:
             mark = {Kind.CUSTOM: "custom gradient", Kind.FUNCTION: "tf.function"}.get(event.kind, "")
             state = RECORDED if event.unrecorded is None and not event.erased else NOT_RECORDED
             self._boxes[event.index] = Box("operation", event.name, state, mark, event, event.outputs)
-            self._sketch.boxes.append(self._boxes[event.index])
+            self.boxes.append(self._boxes[event.index])
         return self._boxes[event.index]
 
     def _link(self, start: Box, end: Box, titles: tuple[str, ...]) -> None:
         """Link two boxes. Where several values go the same way, the link is cut only if all are."""
         if start is not end:
-            known = self._sketch.links.get((start, end), titles)
-            self._sketch.links[start, end] = known if titles else ()
+            known = self.links.get((start, end), titles)
+            self.links[start, end] = known if titles else ()

@@ -4,8 +4,11 @@ import ast
 import builtins
 import copy
 import math
+import types
 from collections.abc import Callable
 from typing import Any
+
+from tapelab.explain.ground.lines import Frame
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +27,20 @@ MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
 
 class CannotRun(Exception):
     """A name has no value that is known, or something on the way cannot be run again."""
+
+
+def in_frame(name: str, frame: Frame, code: types.CodeType) -> Any:
+    """Return what a name stands for, in the learner's frame, where some code of the same file ran.
+
+    Raises:
+        CannotRun: if that is not known.
+    """
+    if frame is None or frame.f_code.co_filename != code.co_filename:
+        raise CannotRun
+    scope = frame.f_locals if frame.f_code is code else frame.f_globals
+    if name not in scope:
+        raise CannotRun
+    return scope[name]
 
 
 class Evaluation(ast.NodeTransformer):

@@ -117,8 +117,7 @@ def assigned_in(code: types.CodeType | None, name: str, before: int) -> list[ast
     tree = (code and tree_of(code.co_filename)) or ast.Module([], [])
     whole = [one for one in ast.walk(tree) if getattr(one, "name", "") == code.co_name] if code else []
     scope = next((one for one in whole if one.lineno <= before <= one.end_lineno), tree)
-    found = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno <= before]
-    found = [one for one in found if any(_is_name(target, name) for target in one.targets)]
+    found = [node for node in ast.walk(scope) if name in assigned(node) and node.lineno <= before]
     return [one.value for one in sorted(found, key=lambda one: -one.lineno)]
 
 
@@ -132,8 +131,9 @@ def reference(expression: ast.expr | None) -> str | None:
     return ast.unparse(expression) if isinstance(part, ast.Name) else None
 
 
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+def assigned(statement: ast.AST | None) -> set[str]:
+    """Return the names that a statement assigns to."""
+    return set(map(ast.unparse, statement.targets)) if isinstance(statement, ast.Assign) else set()
 
 
 def covering(line: Line, kind: type[ast.AST]) -> list[Any]:

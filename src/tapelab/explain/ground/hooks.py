@@ -24,6 +24,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from tapelab import process
 from tapelab.explain.ground import hooks, lines, private
@@ -122,10 +123,8 @@ def _py_func_common(
         return original(func, inp, Tout, stateful, name)
     inp = [_read(argument) for argument in inp]
     result = original(func, inp, Tout, stateful, name)
-    inputs, outputs = (
-        [value for value in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(value)]
-        for values in (inp, result)
-    )
+    flat = (tf.nest.flatten(values, expand_composites=True) for values in (inp, result))
+    inputs, outputs = (list(filter(tf.is_tensor, values)) for values in flat)
     _tell("on_python", "numpy_function", inputs, outputs, lines.walk(sys._getframe(1), private.BACKWARD_PASS, None))
     return result
 
@@ -187,21 +186,6 @@ def deaf() -> Iterator[None]:
         _thread.listeners = listeners
 
 
-class _Probe:
-    """A listener that takes down what it hears, for the self-test: operations and ways to leave by name."""
-
-    def __init__(self):
-        self.heard = []
-
-    def __getattr__(self, method: str) -> Callable[..., None]:
-        def listen(first: Any, second: Any = None, *more: Any) -> None:
-            named = {"on_operation": first, "on_python": first, "on_leave": second}.get(method, method)
-            is_call = method == "on_operation" and named.startswith("__")
-            self.heard.append("function" if is_call else named)
-
-        return listen
-
-
 @functools.cache
 def blind() -> str | None:
     """Try the hooks out, once, and return None if they behave, else a sentence on what does not."""
@@ -215,8 +199,14 @@ def blind() -> str | None:
     return verdict[0]
 
 
+def _heard(method: str, arguments: tuple[Any, ...]) -> str:
+    """What a listener was told, for the self-test: operations and ways to leave by name."""
+    named = arguments[method == "on_leave"] if method in ("on_operation", "on_python", "on_leave") else method
+    return "function" if method == "on_operation" and named.startswith("__") else named
+
+
 def _try_out() -> str | None:
-    probe = _Probe()
+    probe = mock.Mock()
     try:
         variable, constant = tf.Variable(2.0), tf.constant(3.0)
         square = tf.function(lambda x: x * x, autograph=False)
@@ -242,8 +232,9 @@ def _try_out() -> str | None:
     of_function = ["Mul"] if tf.config.functions_run_eagerly() else ["function", "on_record"]
     expected = ["ReadVariableOp", "Mul", *of_function, "AddV2", "Identity", "on_record", "__float__"]
     expected += ["numpy_function", "EagerPyFunc"]
-    if probe.heard != expected:
-        return f"the hooks saw {probe.heard} where {expected} ran"
+    heard = [_heard(method, arguments) for method, arguments, _ in probe.method_calls]
+    if heard != expected:
+        return f"the hooks saw {heard} where {expected} ran"
     if any(gradient is None for gradient in found) or not first < second:
         return "the tape of a py_function, the gradient registry or the numbering of tensors is not what it was"
     return None

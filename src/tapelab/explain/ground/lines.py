@@ -148,12 +148,6 @@ def own_frame(frame: Frame) -> Frame:
     return frame
 
 
-def own_line(frame: Frame) -> Line | None:
-    """Return the `Line` that a frame, or the innermost one around it that is the learner's own, is at; or None."""
-    own = own_frame(frame)
-    return None if own is None else Line(own.f_code.co_filename, own.f_lineno)
-
-
 def first_own(stack: Sequence[typing.Any] | None) -> Line | None:
     """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None.
 

@@ -64,39 +64,29 @@ class Origins:
     """
 
     def __init__(self, frame: Frame, known: Iterable[Any] = ()):
-        self._held: dict[int, _Held | None] = {}  # None of what one begins with
         self._parts: dict[int, frozenset[int]] = {}
-        self._alive = []  # what the numbers in these stand for
-        waiting = collections.deque((one, None) for one in known)
         self._scopes = list(_scopes(frame))
-        for scope in self._scopes:
-            waiting.extend((value, _Held(scope, name)) for name, value in list(scope.names.items()))
-        while waiting and len(self._alive) < _MOST:
-            value, held = waiting.popleft()
-            if id(value) in self._held:
-                continue
-            self._alive.append(value)
-            self._held[id(value)] = held
-            for name, part in _parts_of(value):
-                waiting.append((part, held if name is None else _Held(value, name)))
+        named = [(one, _Held(scope, name)) for scope in self._scopes for name, one in list(scope.names.items())]
 
-    def made(self, value: Any) -> Origin | None:
-        """Return where a value was made, or the object that it belongs to: the last statement that can have done so."""
+        def parts(value: Any, held: _Held | None) -> Iterator[tuple[Any, _Held | None]]:
+            yield from ((part, held if name is None else _Held(value, name)) for name, part in _parts_of(value))
+
+        found = _walked([*((one, None) for one in known), *named], parts)
+        self._held: dict[int, _Held | None] = {key: held for key, (_, held) in found.items()}  # None: it was given
+        self._alive = [value for value, _ in found.values()]  # what the numbers in these stand for
+
+    def made(self, value: Any) -> Line | None:
+        """Return where a value was made, or the object that it belongs to: the last line that can have done so."""
         for held in self._holders(value):
-            found = [scope.at(statement) for scope, statement, _ in _assignments(held)]
+            found = [scope.at(statement).line for scope, statement, _ in _assignments(held)]
             if found:
                 return found[-1]
         return None
 
     def reading(self, value: Any, source: Any) -> Origin | None:
         """Return the statement by which a value was made of a source, or None where that cannot be told."""
-        wanted = _names_of(source)
-        for held in self._holders(value):
-            for scope, _, expression in list(_assignments(held))[::-1]:
-                found = self._reads(expression, scope, wanted, set())
-                if found is not None:
-                    return found
-        return None
+        found = (self._made_of(held, _names_of(source), set()) for held in self._holders(value))
+        return next(filter(None, found), None)
 
     def read_for(self, call: ast.expr, code: types.CodeType, source: Any) -> Origin | None:
         """Return where what a call in some code is given was made of a source, or None where that cannot be told.
@@ -112,10 +102,9 @@ class Origins:
         waiting = [(scope, part) for scope in _function_scope(code, names) for part in given]
         for scope, part in waiting:
             for name in {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}:
-                for _, _, expression in list(_assignments(_Held(scope, name)))[::-1]:
-                    found = self._reads(expression, scope, _names_of(source), {name})
-                    if found is not None:
-                        return found
+                found = self._made_of(_Held(scope, name), _names_of(source), {name})
+                if found is not None:
+                    return found
                 if len(waiting) < _CALLS:
                     waiting += _passed_as(scope, name, own[0] if own else None)
         return None
@@ -132,7 +121,9 @@ class Origins:
     def read_once(self, source: Any) -> Origin | None:
         """Return where an object that holds a source reads it only when it is made, in __init__ or build, or None."""
         for held in itertools.islice(self._holders(source), 1):
-            uses = [(scope, node) for scope in _methods(held.owner) for node in _loads(scope, held.name)]
+            parts = ((scope, node) for scope in _methods(held.owner) for node in ast.walk(scope.tree))
+            named = [(scope, node) for scope, node in parts if _is_attribute(scope, held)(node)]
+            uses = [(scope, node) for scope, node in named if isinstance(node.ctx, ast.Load)]
             if uses and all(scope.function in _MAKING for scope, _ in uses):
                 return uses[-1][0].at(uses[-1][1])
         return None
@@ -155,6 +146,11 @@ class Origins:
             yield held
             held = None if isinstance(held.owner, _Scope) else self._held.get(id(held.owner))
 
+    def _made_of(self, held: _Held, wanted: frozenset[int], seen: set[str]) -> Origin | None:
+        """Where what is held was made of a source, by the last statement that did so."""
+        made = list(_assignments(held))[::-1]
+        return next(filter(None, (self._reads(expression, scope, wanted, seen) for scope, _, expression in made)), None)
+
     def _reads(self, expression: ast.expr, scope: _Scope, wanted: frozenset[int], seen: set[str]) -> Origin | None:
         """Where an expression, or what its names were made of, has a source in what it names."""
         for node in _outermost(expression):
@@ -167,26 +163,31 @@ class Origins:
             name = node.id if isinstance(node, ast.Name) else ""
             if name and name not in seen:
                 seen.add(name)
-                for _, _, other in list(_assignments(_Held(scope, name)))[::-1]:
-                    found = self._reads(other, scope, wanted, seen)
-                    if found is not None:
-                        return found
+                found = self._made_of(_Held(scope, name), wanted, seen)
+                if found is not None:
+                    return found
         return None
 
     def _within(self, value: Any) -> frozenset[int]:
         """What can be reached from an object, by identity."""
         if id(value) not in self._parts:
-            self._alive.append(value)
-            found, waiting = {id(value): value}, collections.deque([(value, 0)])
-            while waiting and len(found) < _MOST:
-                one, depth = waiting.popleft()
-                for _, part in _parts_of(one, depth < 3):
-                    if id(part) not in found:
-                        found[id(part)] = part
-                        waiting.append((part, depth + 1))
-            self._alive.extend(found.values())
+            found = _walked([(value, 0)], lambda one, at: ((part, at + 1) for _, part in _parts_of(one, at < 3)))
+            self._alive.extend(one for one, _ in found.values())
             self._parts[id(value)] = frozenset(found)
         return self._parts[id(value)]
+
+
+def _walked(
+    starts: Iterable[tuple[Any, Any]], parts: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+) -> dict[int, tuple[Any, Any]]:
+    """What can be reached from objects, the nearest first: identity → the object, and what is known of it."""
+    found, waiting = {}, collections.deque(starts)
+    while waiting and len(found) < _MOST:
+        value, known = waiting.popleft()
+        if id(value) not in found:
+            found[id(value)] = value, known
+            waiting.extend(parts(value, known))
+    return found
 
 
 def _names_of(value: Any) -> frozenset[int]:
@@ -215,15 +216,10 @@ def _scopes(frame: Frame) -> Iterator[_Scope]:
 def _function_scope(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[_Scope]:
     tree = tree_of(code.co_filename) or ast.Module([], [])
     for node in ast.walk(tree):
-        first = min(
-            (one.lineno for one in (node, *getattr(node, "decorator_list", ())) if hasattr(one, "lineno")), default=0
-        )
-        if (
-            isinstance(node, _FUNCTIONS)
-            and first == code.co_firstlineno
-            and getattr(node, "name", "<lambda>") == code.co_name
-        ):
-            yield _Scope(code.co_filename, node, names)
+        if isinstance(node, _FUNCTIONS) and getattr(node, "name", "<lambda>") == code.co_name:
+            decorated = (node, *getattr(node, "decorator_list", ()))
+            if min(one.lineno for one in decorated) == code.co_firstlineno:
+                yield _Scope(code.co_filename, node, names)
 
 
 def _methods(owner: Any) -> Iterator[_Scope]:
@@ -291,9 +287,7 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
         yield node.target, node.value
     elif isinstance(node, (ast.For, ast.comprehension)):
         yield from _unpacked(node.target, node.iter)
-    elif (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING and node.args
-    ):
+    elif isinstance(node, ast.Call) and called(node) in _FILLING and isinstance(node.func, ast.Attribute) and node.args:
         yield node.func.value, node.args[-1]
 
 
@@ -302,19 +296,9 @@ def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast
         yield target, value
         return
     parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else ()
-    for one, part in zip(
-        target.elts, parts if len(parts) == len(target.elts) else [value] * len(target.elts), strict=True
-    ):
-        yield from _unpacked(one, part)
-
-
-def _loads(scope: _Scope, name: str) -> Iterator[ast.expr]:
-    """Where a method reads an attribute of its own object."""
-    this = next(iter(scope.names.maps[0]))
-    for node in ast.walk(scope.tree):
-        is_read = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
-        if is_read and isinstance(node.value, ast.Name) and node.value.id == this:
-            yield node
+    is_each = len(parts) == len(target.elts)
+    for number, one in enumerate(target.elts):
+        yield from _unpacked(one, parts[number] if is_each else value)
 
 
 def _outermost(expression: ast.expr) -> Iterator[ast.expr]:

@@ -12,6 +12,11 @@ def escaped(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|" else letter for letter in text)
 
 
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return names, or other words, in a row; of many the first and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def spelled(op: str) -> str:
     """Return what the learner calls an operation of this type: `multiply` for `Mul`, `log_softmax` for `LogSoftmax`."""
     return words_of(op)[0]

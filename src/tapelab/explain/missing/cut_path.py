@@ -61,12 +61,21 @@ def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...
     rest = {"cuts": (), "further": cuts, "path": steps}
     erased = any(cut.code == "tape_reset" for cut in cuts)
     if start in log.on_tape:
-        return None if erased else _at_source_on_tape(steps, rest)
+        first = next((step for step in steps if step.cuts or step.off_tape is not None), None)
+        is_late = first is not None and not first.cuts and first.off_tape is Unrecorded.UNWATCHED and not erased
+        return (
+            Finding("watched_late", line=first.event.line, values={"op": first.event.name}, **rest) if is_late else None
+        )
     if start in log.ever_watched and log.resets and not erased:
         return Finding("watch_reset", line=first_line, **rest)
     if erased or any(cut.code == "recording_stopped" for cut in cuts[:1]):
         return None
     if question.is_variable:
+        if type(question.source).__name__ == "_UnreadVariable":  # which says that it is trainable, whatever it is
+            made = question.origins().made(question.source)
+            line = made if made and "assign" in made.text else first_line
+            fix = f"tape.watch({source})  # before it is used; or leave '{source} =' before assign out"
+            return Finding("not_watched", "assigned", line=line, fix=fix, **rest)
         return unwatched_variable(question, first_line, rest)
     maker = question.flow.producer.get(start)
     if maker is not None and maker.unrecorded is Unrecorded.PAUSED:
@@ -75,14 +84,6 @@ def _at_source(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...
         return Finding("source_replaced", "rebound", line=question.was_rebound, certain=False, **rest)
     fix = f"tape.watch({source})  # directly below the line that makes it" if maker is not None else ""
     return Finding("not_watched", line=first_line, fix=fix, **rest)
-
-
-def _at_source_on_tape(steps: tuple[Step, ...], rest: Mapping[str, Any]) -> Finding | None:
-    """The `Finding` where the source is on the tape in the end, but an operation before any cut is not, else None."""
-    first = next((step for step in steps if step.cuts or step.off_tape is not None), None)
-    if first is None or first.cuts or first.off_tape is not Unrecorded.UNWATCHED:
-        return None
-    return Finding("watched_late", line=first.event.line, values={"op": first.event.name}, **rest)
 
 
 def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str, Any]) -> Finding | None:
@@ -97,11 +98,14 @@ def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str,
 def _at_cut(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...]) -> Finding:
     """The `Finding` for the first cut of a path."""
     first = cuts[0]
+    step = next(step for step in steps if first in step.cuts)
+    made = question.log.tensors.get(step.end)
+    dtype = made.dtype.name if made is not None and first.op == step.event.name else "integers"
     frontier = question.flow.frontier(question.start, question.goals)
     at_first = dict.fromkeys(step.cuts[0] for step in frontier)
     same = sum(cut.code == first.code for cut in at_first)
     every = "The only path" if len(at_first) <= 1 else f"Each of the {len(at_first)} paths"
-    values, seen, more = {"every": every, "dtype": _dtype(question, steps, first)}, "", ""
+    values, seen, more = {"every": every, "dtype": dtype}, "", ""
     if first.code == "stop_gradient" and same < len(at_first):
         others = ", ".join(sorted({CAUSES[cut.code].title for cut in at_first if cut.code != first.code}))
         values, seen = {"same": same, "count": len(at_first), "others": others}, "not_alone"
@@ -109,20 +113,9 @@ def _at_cut(question: Question, steps: tuple[Step, ...], cuts: tuple[Cut, ...]) 
         more = f" {len(at_first)} places cut all paths."
     others = tuple(cut for cut in at_first if cut != first)
     rest = {"cuts": (first, *others), "further": cuts[1:], "path": steps}
-    event = next(step.event for step in steps if first in step.cuts)
-    if first.code == "not_differentiable" and event.place.in_backward:  # a comparison that chooses between slopes
+    if first.code == "not_differentiable" and step.event.place.in_backward:  # a comparison that chooses between slopes
         return Finding("constant_derivative", line=first.line, **rest)
     return Finding(first.code, seen, line=first.line, values=values, more=more, **rest)
-
-
-def _dtype(question: Question, steps: tuple[Step, ...], cut: Cut) -> str:
-    """The dtype at which a cut by dtype happened, as text."""
-    for step in steps:
-        if cut in step.cuts:
-            key = step.end if cut.code == "cast_to_integer" else step.start
-            tensor = question.log.tensors.get(key)
-            return "a value without gradients" if tensor is None or cut.op != step.event.name else tensor.dtype.name
-    return "an integer"
 
 
 def first_line_of(error: Exception) -> str:

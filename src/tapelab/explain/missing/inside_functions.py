@@ -58,8 +58,7 @@ class Conductors:
     """Answers for the events of one log, each worked out once, with the registered gradient function itself."""
 
     def __init__(self, log: Log):
-        self._log = log
-        self._results = {}
+        self._log, self._results = log, {}
 
     def cut_at(self, event: Event, position: int, output: int) -> str | None:
         """Return the cause by which an event, not a function's call, cuts the gradient from an output to an input.
@@ -187,44 +186,33 @@ class Body:
                     yield output.name, ()
             return
         for operation, position in self._consumers.get(node, ()):
-            if operation.type in CALLS:
-                yield from self._through_call(operation, position)
-                continue
             for output in operation.outputs:
                 cuts = self._through(operation, position, output)
                 if cuts is not None:
                     yield output.name, cuts
-            if not operation.outputs and not is_handle(operation.inputs[position].dtype):
-                for tensor in operation.inputs:
-                    if is_handle(tensor.dtype):
-                        yield ("state", tensor.name), (self._cut("state", operation),)
+            for other, tensor in enumerate(operation.inputs):
+                if is_handle(tensor.dtype) and other != position:
+                    cuts = self._written(operation, position, other)
+                    if cuts is not None:
+                        yield ("state", tensor.name), cuts
 
-    def _through_call(self, operation: tf.Operation, position: int) -> Iterator[tuple[_Place, tuple[Cut, ...]]]:
-        inner = self._body(operation.get_attr("f").name)
-        if inner is None:
-            for output in operation.outputs:
-                yield output.name, ()
-            return
-        for output in operation.outputs:
-            cuts = inner.route(position, output.value_index)
-            if cuts is not None:
-                yield output.name, cuts
-        for other, tensor in enumerate(operation.inputs):
-            if is_handle(tensor.dtype) and other != position:
-                cuts = inner.route(position, other, to_state=True)
-                if cuts is not None:
-                    yield ("state", tensor.name), cuts
+    def _written(self, operation: tf.Operation, position: int, handle: int) -> tuple[Cut, ...] | None:
+        """Return the cuts from one input of an operation to what it writes to another, or None where it does not."""
+        if operation.type in CALLS:
+            inner = self._body(operation.get_attr("f").name)
+            return inner and inner.route(position, handle, to_state=True)
+        is_write = not operation.outputs and not is_handle(operation.inputs[position].dtype)
+        return (self._cut("state", operation),) if is_write else None
 
     def _through(self, operation: tf.Operation, position: int, output: tf.Tensor) -> tuple[Cut, ...] | None:
         """Return the cuts from one input of an operation to one output: a tuple, or None if nothing flows there."""
-        if operation.type in BRANCHES and position > 0:
-            routes = [
-                body.route(position - 1, output.value_index)
-                for body in map(self._body, branches_of(operation))
-                if body is not None
-            ]
-            routes = [route for route in routes if route is not None]
-            return min(routes, key=cost_of) if routes else None
+        if operation.type in CALLS or (operation.type in BRANCHES and position > 0):
+            is_call = operation.type in CALLS
+            names = [operation.get_attr("f").name] if is_call else branches_of(operation)
+            bodies = [body for body in map(self._body, names) if body is not None]
+            routes = [body.route(position - (not is_call), output.value_index) for body in bodies]
+            routes = [route for route in routes if route is not None] if bodies else [()]
+            return min(routes, key=cost_of, default=None)
         if operation.type in LOOPS:
             # TensorFlow's gradient of a loop is zero, not None, where the body passes none.
             return () if output.value_index in self._reached_by_loop(operation, position) else None

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tapelab.explain.ground import expressions, hooks, lines, private
-from tapelab.explain.ground.evaluation import MODULES, CannotRun, Evaluation
+from tapelab.explain.ground.evaluation import MODULES, Evaluation, in_frame
 from tapelab.explain.ground.explain_tape import gradients_returned
 from tapelab.explain.ground.log import Event, Kind, keys_in, keys_of, ran_before
+from tapelab.explain.ground.origins import Origin
 from tapelab.explain.missing.cut_path import of_lost_write, unwatched_variable
 from tapelab.explain.missing.question import Finding, Question
 from tapelab.graphs.walks import reachable
@@ -31,11 +32,8 @@ def without_path(question: Question) -> Finding:
     """
     sides = _Sides(question)
     always, if_read = (_statistics, _target_outside, _read_before, _replaced), (_read_unseen, _left, _constant)
-    for rule in (*always, *(if_read if _reads(question) or not question.is_variable else ()), _unused):
-        finding = rule(question, sides)
-        if finding is not None:
-            return finding
-    return _unrelated(question, sides)
+    rules = (*always, *(if_read if _reads(question) or not question.is_variable else ()), _unused, _unrelated)
+    return next(filter(None, (rule(question, sides) for rule in rules)))
 
 
 def _reads(question: Question) -> list[Event]:
@@ -114,17 +112,12 @@ def _target_outside(question: Question, sides: _Sides) -> Finding | None:
         return None
     if log.closed is not None and target > log.closed:
         code = "inner_gradient_outside" if target in gradients_returned else "target_after_tape"
-        return Finding(code, line=_line_of_target(question))
+        return Finding(code, line=question.origins().made(question.targets[0]))
     if target < log.opened and target != question.start:
         read = question.origins().reading(_tensor(question, target), question.source)
-        return Finding("target_before_tape", line=read.line if read else _line_of_target(question))
+        line = read.line if read else question.origins().made(question.targets[0])
+        return Finding("target_before_tape", line=line)
     return None
-
-
-def _line_of_target(question: Question) -> lines.Line | None:
-    """Where the target, which the log does not know, was made."""
-    origin = question.origins().made(question.targets[0])
-    return origin.line if origin else None
 
 
 def _replaced(question: Question, sides: _Sides) -> Finding | None:
@@ -152,29 +145,18 @@ def _twin(question: Question, sides: _Sides) -> int | None:
         return None  # every read of a variable is computed in the same way
     fingerprints = {}
 
-    def fingerprint(key: int) -> int:
+    def fingerprint(key: int) -> Any:
         if key in fingerprints:
             return fingerprints[key]
-        event = producer.get(key)
-        if event is not None:
-            made = (event.op, event.outputs.index(key), tuple(fingerprint(one) for one in event.inputs))
-        elif question.log.is_handle(key) or question.log.tensors[key].shape.num_elements() > 4:
-            made = key
-        else:
-            made = _value(question, key).tobytes()
-        fingerprints[key] = hash(made)
-        return fingerprints[key]
+        is_itself = question.log.is_handle(key) or question.log.tensors[key].shape.num_elements() > 4
+        return key if is_itself else _value(question, key).tobytes()
 
-    # In order of the log, so that the recursion finds the inputs done.
     for event in question.log.events:
-        for key in event.outputs:
-            fingerprint(key)
-    wanted = fingerprint(question.start)
-    for event in question.log.events:
-        for key in event.outputs:
-            if key != question.start and key in sides.upstream and fingerprints[key] == wanted:
-                return key
-    return None
+        inputs = tuple(map(fingerprint, event.inputs))
+        for position, key in enumerate(event.outputs):
+            fingerprints.setdefault(key, hash((event.op, position, inputs)))
+    alike = (key for key, made in fingerprints.items() if made == fingerprints[question.start])
+    return next((key for key in alike if key != question.start and key in sides.upstream), None)
 
 
 def _left(question: Question, sides: _Sides) -> Finding | None:
@@ -199,11 +181,8 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _constant(question: Question, sides: _Sides) -> Finding | None:
     """The target was computed by a backward pass."""
-    backward = [
-        question.flow.producer[key]
-        for key in sides.upstream
-        if key in question.flow.producer and question.flow.producer[key].place.in_backward
-    ]
+    made = (question.flow.producer.get(key) for key in sides.upstream)
+    backward = [event for event in made if event is not None and event.place.in_backward]
     if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
         return None
     return Finding("constant_derivative", line=max(backward, key=lambda event: event.index).line)
@@ -254,15 +233,13 @@ class _Again:
 
     def _find(self, name: str) -> tuple[int | None, Any]:
         """What a name stands for: what was assigned to it in the same code, else what the learner's frame has."""
-        code, frame = self._use.place.code, self._question.frame
+        code = self._use.place.code
         if name not in self._asked:
             self._asked.add(name)
             for value in expressions.assigned_in(code, name, self._use.line.number):
                 key = self._known.get(ast.unparse(value))
                 return (key, None) if key is not None else (None, self._value(value))
-        if frame is None or frame.f_code.co_filename != code.co_filename:
-            raise CannotRun
-        value = frame.f_locals[name] if frame.f_code is code else frame.f_globals[name]
+        value = in_frame(name, self._question.frame, code)
         key = private.key(value) if tf.is_tensor(value) else None
         return (key, None) if key in self._question.log.tensors else (None, value)
 
@@ -271,36 +248,36 @@ def _read_before(question: Question, sides: _Sides) -> Finding | None:
     """The source was read before the tape opened, and the target was made of what came of that."""
     log = question.log
     old = [key for key in sides.roots if key < log.opened and _tensor(question, key).dtype.is_floating]
-    line = next((line for key in old if (line := _by_an_earlier_tape(question.start, key))), None)
+    line = next(filter(None, (_by_an_earlier_tape(question.start, key) for key in old)), None)
     if line is not None:
-        return _made_before(line, "")
+        return _made_before(Origin(line, ""))
     if _reads(question) or (question.start > log.opened and not question.is_variable):
         return None
-    for key in old:
-        origin = question.origins().reading(_tensor(question, key), question.source)
-        if origin is not None:
-            return _made_before(origin.line, origin.function)
+    read = (question.origins().reading(_tensor(question, key), question.source) for key in old)
+    if (origin := next(filter(None, read), None)) is not None:
+        return _made_before(origin)
     seen = {event.line for event in log.events}
     for event in log.events if old else ():
         call = expressions.at(event.place.code, event.place.instruction)
         if call is not None and not set(old).isdisjoint(event.inputs):
             origin = question.origins().read_for(call, event.place.code, question.source)
             if origin is not None and origin.line not in seen:
-                return _made_before(origin.line, origin.function)
+                return _made_before(origin)
     if any(event.op.startswith("Iterator") and not sides.upstream.isdisjoint(event.outputs) for event in log.events):
         origin = question.origins().read_by_datasets(question.source)
         if origin is not None:
             return Finding("left_tensorflow", "dataset", line=origin.line)
     origin = question.origins().read_once(question.source) if question.is_variable else None
     if origin is not None:
-        return _made_before(origin.line, origin.function)
+        return _made_before(origin)
     if not old or sides.reads_state:
         return None
     made = next((event for event in log.events if not set(old).isdisjoint(event.inputs)), None)
     return Finding("target_before_tape", "made_of_older", line=made.line if made else None, certain=False)
 
 
-def _made_before(line: lines.Line, function: str) -> Finding:
+def _made_before(origin: Origin) -> Finding:
+    line, function = origin
     if function in ("__init__", "build"):
         fix = f"# move this from {function}(), which runs once, to what the tape sees, such as call()"
         return Finding("target_before_tape", "read_before", line=line, fix=fix, values={"when": f", in {function}()"})
@@ -326,8 +303,7 @@ def _unused(question: Question, sides: _Sides) -> Finding | None:
     calls = [event for event in log.events if event.index in log.python_calls_of]
     hidden = any(event.kind is Kind.FUNCTION and not sides.upstream.isdisjoint(event.outputs) for event in calls)
     more = " Or a tf.py_function inside a tf.function read it, which is out of sight." if hidden else ""
-    origin = question.origins().made(question.source)
-    line = origin.line if origin else None
+    line = question.origins().made(question.source)
     return Finding("unused_variable", line=line, certain=not hidden, values={"more": more})
 
 

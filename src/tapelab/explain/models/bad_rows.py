@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.explain.ground.measure import NotFinite
+from tapelab.explain.ground.rendering import listed
 from tapelab.explain.missing.question import leaves
 from tapelab.explain.models import model_step
 
@@ -58,7 +59,7 @@ def about_rows(batch: Any, in_batch: list[NotFinite], is_sound: Callable[[Any], 
             return [], said
     except (ValueError, TypeError, tf.errors.OpError):  # a step that takes no batch of another size
         return [], said
-    some = ", ".join(map(str, rows[:_MOST])) + (f" and {len(rows) - _MOST} more" if len(rows) > _MOST else "")
+    some = listed(list(map(str, rows)), _MOST)
     return rows, [*said, f"Without row{'s' * (len(rows) > 1)} {some} of the batch the step is in order."]
 
 

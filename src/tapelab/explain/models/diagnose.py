@@ -18,12 +18,12 @@ from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import NotFinite, array, rms
 from tapelab.explain.ground.origins import Origins
-from tapelab.explain.ground.rendering import spelled
+from tapelab.explain.ground.rendering import listed, spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step, rate
 from tapelab.explain.models.bad_rows import not_finite_in, row_count
-from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
+from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth
 from tapelab.explain.models.model_step import Part, Weights
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.rerun.evidence import slopes
@@ -87,12 +87,13 @@ class Asked:
 def asked_at(frame: types.FrameType, position: int) -> Asked:
     """Return where a frame of the learner's, or around it, asks; its call has the data as the argument `position`."""
     own = lines.own_frame(frame)
-    call = expressions.arguments(own) if own is not None else None
-    name = expressions.argument(call, position, ("x",))
+    if own is None:
+        return Asked(None, None)
+    name, file = expressions.argument(expressions.arguments(own), position, ("x",)), own.f_code.co_filename
     while isinstance(name, (ast.Attribute, ast.Subscript)):
         name = name.value
     made = expressions.assigned_in(own.f_code, name.id, own.f_lineno) if isinstance(name, ast.Name) else []
-    return Asked(lines.own_line(frame), Line(own.f_code.co_filename, made[0].lineno) if made else None)
+    return Asked(Line(file, own.f_lineno), Line(file, made[0].lineno) if made else None)
 
 
 def diagnosed(
@@ -117,9 +118,7 @@ def diagnosed(
         in_batch = not_finite_in(batch)
         if in_batch:
             variables = [_of_batch(one, in_batch[0], asked) for one in variables]
-        step = (
-            "" if without_step or any(one.healthy is False for one in variables) else rate.about_own_step(model, batch)
-        )
+        is_sick = any(one.healthy is False for one in variables)
         return Diagnosis(
             model.name,
             _value(parts[0]),
@@ -127,12 +126,8 @@ def diagnosed(
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (
-                *_notes(model, tape, parts),
-                *_idle(variables),
-                *_unscaled(batch, variables),
-            ),
-            step,
+            (*_notes(model, tape, parts), *_idle(variables), *_unscaled(batch, variables)),
+            "" if without_step or is_sick else rate.about_own_step(model, batch),
         )
 
 
@@ -141,9 +136,8 @@ def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHeal
     if one.code != "source_not_finite" or one.sentence.startswith(one.name):
         return one
     sentence = f"The batch is not finite as it comes in: {bad}."
-    return dataclasses.replace(
-        one, sentence=sentence, line=asked.data or one.line, layer="", fix="# mend the data where it is made"
-    )
+    fix = "# mend the data where it is made"
+    return dataclasses.replace(one, sentence=sentence, line=asked.data or one.line, layer="", fix=fix)
 
 
 def _at_a_scale_that_fits(
@@ -173,7 +167,7 @@ def _value(part: Part) -> float:
 def _examine(model: tf.keras.Model, tape: ExplainTape, part: Part, number: int, asked: Asked) -> list[VariableHealth]:
     """Return a `VariableHealth` for each variable of one loss."""
     names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
-    found = study(tape, part.loss, part.variables, ["the loss", *names])
+    _, found = study(tape, part.loss, part.variables, ["the loss", *names])
     values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
     targets, flow = tuple(tf.nest.flatten(part.loss)), Flow(tape.log, set(keys_in(part.loss)))

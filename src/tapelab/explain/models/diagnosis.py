@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tapelab.explain.causes import STATUSES, TRIED
 from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.rendering import Style, Told
+from tapelab.explain.ground.rendering import Style, Told, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,8 +228,3 @@ def _row(one: VariableHealth) -> tuple[str, ...]:
 
 def _number(value: float) -> str:
     return f"{value:.1e}" if math.isfinite(value) and value else f"{value:g}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Name variables in a sentence, of four or more the first two."""
-    return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:2])} and {len(names) - 2} other variables"

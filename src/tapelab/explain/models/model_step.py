@@ -69,8 +69,6 @@ def build(model: tf.keras.Model, batch: Any) -> None:
 def _tensors(data: Any) -> Any:
     if data is None:
         return None
-    if hasattr(data, "to_numpy"):  # a table of Pandas
-        data = data.to_numpy()
     if isinstance(data, (list, tuple)) and all(np.isscalar(one) for one in tf.nest.flatten(data)):
         data = np.asarray(data)
     return tf.keras.tree.lists_to_tuples(tf.nest.map_structure(_tensor, data))

@@ -63,34 +63,33 @@ def about_own_step(model: tf.keras.Model, batch: Any) -> str:
     with model_step.unchanged(model):
         model.train_step(batch)
         moves = [(variable, old, tf.convert_to_tensor(variable) - old) for variable, old in before]
-        for variable, old in before:
-            variable.assign(old)
         return _about_movement(model, batch, moves)
 
 
 def _about_movement(model: tf.keras.Model, batch: Any, moves: Sequence[tuple[Any, tf.Tensor, tf.Tensor]]) -> str:
     """Say that a step moved the weights far less than the learning rate and the gradient would; "" where it did not."""
-    rate = rate_of(model)
-    if not rate or any(getattr(one, "gradient_accumulation_steps", None) for one in model_step.optimizers_of(model)):
+    optimizers = model_step.optimizers_of(model)
+    if rate_of(model) is None or any(getattr(one, "gradient_accumulation_steps", None) for one in optimizers):
         return ""
     with model_step.unchanged(model, [(one, old) for one, old, _ in moves]):
         tape, parts = model_step.run(model, None, batch)
         found = [tape.gradient(parts[0].loss, one) for one, _, _ in moves]
+        iterations = getattr(model.optimizer, "inner_optimizer", model.optimizer).iterations
+        iterations.assign_sub(1)  # the rate that a schedule had for this step
+        rate, is_first = rate_of(model), not int(iterations)
     norm = float(tf.linalg.global_norm([one for one in found if one is not None])) / parts[0].scale
     moved = float(tf.linalg.global_norm([move for _, _, move in moves]))
-    if not np.isfinite(norm) or not norm or moved > _HARDLY * rate * min(norm, 1.0):
+    if not np.isfinite(norm) or not norm or moved > _HARDLY * rate * min(norm, 1.0) or (is_first and not rate):
         return ""
-    said = (
-        f"The gradient's norm is {norm:.3g}, the learning rate {rate:g}, and a step moves the weights by {moved:.1e}:"
-    )
+    if not rate:
+        return "The learning rate is 0, so that a step moves no weight. A schedule counts steps, not epochs."
+    said = f"The gradient's norm is {norm:.3g}, the learning rate {rate:g}, and a step moves weights by {moved:.1e}:"
     if parts[0].scale != 1:
         return (
             f"{said} what is clipped is still multiplied by the loss scale, {parts[0].scale:g}.\n{TRIED['untried']}\n"
             "    # clip in the inner optimizer, which gets the unscaled gradients: global_clipnorm=1.0"
         )
-    return (
-        f"{said} see what happens to the gradients between tape.gradient and apply_gradients, and to which variables."
-    )
+    return f"{said} see what happens to the gradients from tape.gradient to apply_gradients, and to which variables."
 
 
 def rate_of(model: tf.keras.Model) -> float | None:

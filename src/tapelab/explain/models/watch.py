@@ -16,10 +16,11 @@ from typing import Any
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.measure import NotFinite
+from tapelab.explain.ground.rendering import listed
 from tapelab.explain.models import model_step
 from tapelab.explain.models.bad_rows import about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import asked_at, diagnosed, name_of
-from tapelab.explain.models.diagnosis import Diagnosis, listed
+from tapelab.explain.models.diagnosis import Diagnosis
 from tapelab.explain.models.rate import about_step, rate_of
 
 import numpy as np

@@ -4,6 +4,7 @@ import ast
 import builtins
 import contextlib
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -77,10 +78,7 @@ def is_method(function: Callable[..., Any]) -> bool:
 
 def plain_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the Python function without decorators, but with its object where it is a method."""
-    python = function.python_function if is_function(function) else function
-    while hasattr(python, "__wrapped__"):
-        python = python.__wrapped__
-    return python
+    return inspect.unwrap(function.python_function if is_function(function) else function)
 
 
 @functools.lru_cache(maxsize=256)

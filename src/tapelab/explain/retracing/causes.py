@@ -8,16 +8,12 @@ from typing import Any
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.rendering import listed
 from tapelab.explain.retracing import callables
 from tapelab.explain.retracing.callables import Function
 from tapelab.explain.retracing.traces import FunctionTrace, Leaf
 
-import tensorflow as tf
-
-
-def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
-    """Return the axes in which shapes of one rank differ, a list of integers."""
-    return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
+_GONE = " One that no longer exists can never be passed again, and its trace stays."
 
 
 def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | None:
@@ -31,9 +27,7 @@ def _passed(function: Function, call: ast.Call | None, path: str) -> ast.expr | 
     names = list(code.co_varnames[: code.co_argcount])
     if callables.is_method(function):
         names = names[1:]
-    if name in names:
-        return argument(call, names.index(name), (name,))
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return argument(call, names.index(name) if name in names else len(call.args), (name,))
 
 
 def _top(path: str) -> str:
@@ -99,7 +93,7 @@ def _fix_of_shape(function: Function, path: str, leaves: Sequence[Leaf]) -> str:
     if getattr(function, "_jit_compile", False):
         first = f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"
         return f"{first}\ndataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"
-    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
+    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and len({str(s[1:]) for s in shapes}) == 1
     more = "\n# or one batch size: dataset.batch(n, drop_remainder=True)" if is_batch else ""
     return "@tf.function(reduce_retracing=True)  # one trace for all sizes" + more
 
@@ -127,9 +121,6 @@ class RetracingCause:
     line: Line | None = None
     fix: str = ""
     expected: bool = False
-
-
-_SHOWN = 5
 
 
 def causes_of(function: Function, found: Sequence[FunctionTrace], since: int = 0) -> list[RetracingCause]:
@@ -238,36 +229,15 @@ def _cause(
     last = found[numbers[-1]]
     expression = expression_of(function, last.call, path)
     subject = f"Argument {path}" + (f" ({expression} in the call)" if expression not in (None, path) else "")
-    if code == "flag" and len(values) > 3:
-        code = "python_value"
     sentence = RETRACED[code].sentence.format(
         name=callables.name_of(function),
         subject=subject,
-        listed=_listed(values),
+        listed=listed(values),
         count=len(values),
-        extra=_extra(code, seen, texts),
+        extra=_GONE if "an object that no longer exists" in texts else "",
     )
     fix = fix_of(function, path, code, numbers[-1], found)
     return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, RETRACED[code].expected)
-
-
-def _listed(values: Sequence[str]) -> str:
-    return ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
-
-
-def _extra(code: str, seen: Sequence[Leaf | None], texts: Sequence[str]) -> str:
-    if code == "object" and "an object that no longer exists" in texts:
-        return " One that no longer exists can never be passed again, and its trace stays."
-    return _where_shapes_differ(seen) if code == "shape" else ""
-
-
-def _where_shapes_differ(seen: Sequence[Leaf | None]) -> str:
-    shapes = [leaf.shape for leaf in seen if leaf is not None and leaf.shape is not None]
-    if any(shape.rank is None for shape in shapes):
-        return ""
-    if len({shape.rank for shape in shapes}) > 1:
-        return " Their numbers of axes differ."
-    return f" They differ in axis {' and '.join(map(str, differing_axes(shapes)))}."
 
 
 def made_anew(
@@ -288,7 +258,7 @@ def made_anew(
     cause = RETRACED[code]
     said, fix = (text.format(name=name, count=count, why=why) for text in (cause.sentence, cause.fix))
     for key, values in changed.items():
-        said += f" It reads {key} from outside, which was {_listed(values)}."
+        said += f" It reads {key} from outside, which was {listed(values)}."
     if changed:
         key = next(iter(changed))
         fix += f"\n# and pass what changes as a tensor: {name}(..., tf.constant({key}))"

@@ -25,11 +25,7 @@ import tensorflow as tf
 BLIND = None
 try:
     from tensorflow.core.function.trace_type import default_types
-    from tensorflow.python.eager.polymorphic_function import (
-        function_context,
-        tracing_compilation,
-        transform,
-    )
+    from tensorflow.python.eager.polymorphic_function import function_context, tracing_compilation, transform
     from tensorflow.python.ops.resource_variable_ops import VariableSpec
 
     # What is read of these below is there as well, or the import says what is not.
@@ -229,11 +225,8 @@ def _call_of(function: Function, concrete: typing.Any) -> tuple[Line | None, ast
     found = (None, None, None)
     for operation in concrete.graph.get_operations()[:8]:
         stack = list(operation.traceback)
-        calls = [
-            i
-            for i, entry in enumerate(stack)
-            if entry.filename.endswith(_POLYMORPHIC) and entry.name in ("__call__", "get_concrete_function")
-        ]
+        inside = ((i, entry) for i, entry in enumerate(stack) if entry.filename.endswith(_POLYMORPHIC))
+        calls = [i for i, entry in inside if entry.name in ("__call__", "get_concrete_function")]
         # An operation inside another function's call has more of these frames: the fewest are this function's own.
         if calls and (found[0] is None or len(calls) < found[0]):
             outside = stack[: calls[-1]]

@@ -59,12 +59,10 @@ def _sums_nothing(evidence: Evidence, key: int) -> bool:
     return bool(np.isneginf(np.real(evidence.array(key))).any())
 
 
-def _xlogy(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
-    return "domain" if (inputs[1] + (node.op == "Xlog1py") < 0).any() else "log_of_zero"
-
-
-def _root(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
-    return "domain" if (np.real(x) < 0).any() else "root_at_zero"
+def _at_edge(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
+    is_root = node.op in ("Sqrt", "Rsqrt")
+    argument = np.real(x) if is_root else inputs[1] + (node.op == "Xlog1py")
+    return "domain" if (argument < 0).any() else "root_at_zero" if is_root else "log_of_zero"
 
 
 def _division(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
@@ -84,13 +82,7 @@ def _counts_nothing(evidence: Evidence, key: int) -> bool:
     if evidence.is_learned(key):
         return False
     maker = evidence.maker(key)
-    while maker is not None and maker.op in ("Maximum", "AddV2"):
-        maker = evidence.maker(maker.inputs[0])
     return maker is not None and maker.op in ("Sum", "Size", "Mean") and not evidence.array(maker.inputs[0]).any()
-
-
-def _mean(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
-    return "overflow" if inputs[0].size else "empty_mask"
 
 
 def _power(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np.ndarray, makes_nan: bool) -> str:
@@ -111,10 +103,8 @@ def _inverse(evidence: Evidence, node: Node, inputs: Sequence[np.ndarray], x: np
 
 
 # By the operation: the rule, or the cause; otherwise it is an overflow.
-_RULES = (
-    dict.fromkeys(("Log", "Log1p"), _log) | dict.fromkeys(("Xlogy", "Xlog1py"), _xlogy) | {"Pow": _power, "Mean": _mean}
-)
-_RULES |= dict.fromkeys(("Sqrt", "Rsqrt"), _root) | dict.fromkeys(_DIVISIONS, _division)
+_RULES = dict.fromkeys(("Log", "Log1p"), _log) | {"Pow": _power}
+_RULES |= dict.fromkeys(("Sqrt", "Rsqrt", "Xlogy", "Xlog1py"), _at_edge) | dict.fromkeys(_DIVISIONS, _division)
 _RULES |= dict.fromkeys(_INVERSE_FUNCTIONS, _inverse)
 _ALWAYS = {op: code for code, cause in VALUES.items() for op in cause.makers.split()}
 _OF_NAN = {op: code for code, cause in VALUES.items() for op in cause.makers_of_nan.split()}
@@ -206,8 +196,6 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return _by_product(evidence, node, position, x)
     if op in ("Prod", "Cumprod"):
         return "underflow" if x[0].all() else "multiplied_by_zero"
-    if op == "Mean" and not x[0].size:
-        return "empty_mask"
     return "underflow" if all(one.all() for one in x if one.size) else "unknown_zero"
 
 

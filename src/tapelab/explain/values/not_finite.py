@@ -134,10 +134,7 @@ def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) ->
         root = made[0][0]
         story = _from_finite(evidence, root, ((node, "made NaN of it"),))
         code = story.code
-        if node.op in ("Mul", "MulNoNan", "MatMul") and code not in (
-            "underflow",
-            "epsilon_lost",
-        ):  # numbers that vanished are no mask
+        if node.op in mechanisms.PRODUCTS and code not in ("underflow", "epsilon_lost"):  # what vanished is no mask
             zeros = [key for key in node.inputs if not evidence.bad(key) and np.any(evidence.array(key) == 0)]
             if zeros and not evidence.is_learned(zeros[0]):
                 code = "masked_by_zero"
@@ -145,20 +142,18 @@ def _from_infinities(evidence: Evidence, node: Node, infinite: Sequence[int]) ->
                 code = "zero_times_infinity"
         return dataclasses.replace(story, code=code)
     came_in = [key for _, key in roots if key == evidence.source or measure.nan(evidence.value(key))]
-    if came_in:
-        return _came_in(evidence, came_in[0])
     variables = [key for _, key in roots if evidence.is_learned(key)]
     # No mask: it went through a product before it met this node.
     factors = [
         key for _, key in roots if any(one is not node and one.op in mechanisms.PRODUCTS for one in evidence.users(key))
     ]
-    if variables or factors:
-        return _came_in(evidence, [*variables, *factors][0])
+    if came_in or variables or factors:
+        return _came_in(evidence, [*came_in, *variables, *factors][0])
     # An infinity that was put in on purpose, such as a mask of -inf, met this node.
     code, _ = mechanisms.of_infinite(evidence, node)
     if code == "all_masked" and not np.isneginf(evidence.array(infinite[0])).all(-1).any():
         return of_value(evidence, infinite[0])  # an infinity of the other sign
-    if node.op in ("Mul", "MulNoNan", "MatMul"):
+    if node.op in mechanisms.PRODUCTS:
         code = "zero_times_infinity"
     return Story(code, node, infinite[0])
 
@@ -177,9 +172,8 @@ def of_cotangent(evidence: Evidence) -> Story:
     Returns:
         A `Story`.
     """
-    stories = [
-        _at_origin(evidence, *one) for one in evidence.origins(lambda part, _: evidence.measure.not_finite(part))
-    ]
+    origins = evidence.origins(lambda part, _: evidence.measure.not_finite(part))
+    stories = [_at_origin(evidence, *one) for one in origins]
     if not stories:
         return Story("unexplained", None, certain=False)
     overruling = [one for one in stories if one.code in ("unselected_branch", "masked_by_zero")]
@@ -251,14 +245,14 @@ def _zero_maker(evidence: Evidence, node: Node, bad: np.ndarray | np.bool_) -> N
     """
     upstream = [one for one in evidence.replay.passed[node].upstream if one is not None]
     here = array(upstream[0]) == 0
-    where = bad if here.shape == bad.shape else here
-    if not here.any() or (here.shape == bad.shape and not (here & bad).any()):
+    where = here & bad if here.shape == bad.shape else here
+    if not where.any():
         return None
-    where = where & here if where.shape == here.shape else here
     seen = set()
     while node not in seen:
         seen.add(node)
-        following = evidence.following(node)
+        parts = (part for key in node.outputs for part in evidence.replay.parts.get(key, ()))
+        following = [(other, part) for other, part in parts if other in evidence.replay.passed]
         if not following:
             return None
         after, part = max(following, key=lambda one: evidence.measure.share_of_zeros(one[1]))

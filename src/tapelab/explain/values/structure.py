@@ -25,11 +25,8 @@ def story(evidence: Evidence) -> Story | None:
     Returns:
         A `Story`, or None.
     """
-    for rule in (_cross_entropy, _assigned_inside, _broadcast_loss, _symmetric_units):
-        found = rule(evidence)
-        if found is not None:
-            return found
-    return None
+    rules = (_cross_entropy, _assigned_inside, _broadcast_loss, _symmetric_units)
+    return next(filter(None, (rule(evidence) for rule in rules)), None)
 
 
 def _passed(evidence: Evidence, *operations: str) -> list[Node]:

@@ -4,7 +4,7 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import SYMPTOMS, VALUES
@@ -12,10 +12,10 @@ from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Frame, name_in
-from tapelab.explain.ground.log import Log, keys_in, keys_of
+from tapelab.explain.ground.log import keys_in, keys_of
 from tapelab.explain.ground.measure import Gradient, Measures, NotFinite, array, number, rounding
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
-from tapelab.explain.values.fixes import repair
+from tapelab.explain.values.fixes import OUTSIDE, repair
 from tapelab.explain.values.mechanisms import PRODUCTS
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import ADDING, PASSING, READS, Evidence, Replay
@@ -27,7 +27,7 @@ import tensorflow as tf
 
 def study(
     tape: ExplainTape, target: Any, sources: Any, names: Sequence[str], gradients: Any = None, frame: Frame = None
-) -> list[Explanation]:
+) -> tuple[Replay, list[Explanation]]:
     """Explain the values of the gradients of a target.
 
     Args:
@@ -39,41 +39,18 @@ def study(
         frame: the learner's frame, for names in a fix that are in no log; or None.
 
     Returns:
-        A list of `Explanation`, one for each source.
+        The `Replay` that the answers were read from, and an `Explanation` for each source.
     """
     targets, leaves = tf.nest.flatten(target), tf.nest.flatten(sources)
     if gradients is None:
         gradients = tape.result_for(targets, leaves)
     with hooks.deaf(), private.paused():
-        replays = _Replays(tape.log, targets, leaves)
-        return [
-            _explained(replays, source, gradient, {"target": names[0], "source": name}, frame)
+        replay, measures = Replay(Trace(tape.log), keys_in(targets), keys_in(leaves)), Measures()
+        answers = [
+            _explained(Evidence(replay, keys_of(source)[0], measures), gradient, names[0], name, frame)
             for source, gradient, name in zip(leaves, gradients, names[1:], strict=True)
         ]
-
-
-class _Replays:
-    """The replay of a tape with functions taken apart, and where the tape contradicts it, one with functions whole."""
-
-    def __init__(self, log: Log, targets: Iterable[Any], sources: Iterable[Any]):
-        self._log, self._keys, self._made = log, (keys_in(targets), keys_in(sources)), {}
-
-    def of(self, inline: bool) -> tuple[Replay, Measures]:
-        """The `Replay` and the `Measures` of it."""
-        if inline not in self._made:
-            self._made[inline] = Replay(Trace(self._log, inline), *self._keys), Measures()
-        return self._made[inline]
-
-    def evidence(self, source: Any, gradient: Gradient | None) -> Evidence | None:
-        """Return the `Evidence` for a source that agrees with what the tape returned, or None."""
-        key = keys_of(source)[0]
-        for inline in (True, False):
-            replay, measures = self.of(inline)
-            if _agree(replay.cotangent(key), gradient, lambda replay=replay: _terms(replay, key)):
-                return Evidence(replay, key, measures)
-            if not any(event.call for event in self._log.events):
-                return None
-        return None
+    return replay, answers
 
 
 def _terms(replay: Replay, key: int) -> list[tuple[Node | None, Gradient]]:
@@ -86,14 +63,14 @@ def _terms(replay: Replay, key: int) -> list[tuple[Node | None, Gradient]]:
     return found
 
 
-def _agree(found: Gradient | None, gradient: Gradient | None, terms: Callable[[], Sequence[Any]]) -> bool:
+def _agrees(evidence: Evidence, gradient: Gradient) -> bool:
     """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None.
 
     Where contributions cancel, what is left may be their rounding, and another one each time.
     """
-    if found is None or gradient is None:
-        return found is None and (gradient is None or not array(gradient).any())
-    found, expected = array(found), array(gradient)
+    found, expected = array(evidence.gradient), array(gradient)
+    if evidence.gradient is None:
+        return not expected.any()
     if found.shape != expected.shape:
         return False
     finite = np.abs(expected[np.isfinite(expected)])
@@ -101,22 +78,20 @@ def _agree(found: Gradient | None, gradient: Gradient | None, terms: Callable[[]
     with np.errstate(invalid="ignore"):
         if np.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale, equal_nan=True):
             return True
-        sizes = [np.abs(array(part)) for _, part in terms()]
+        sizes = [np.abs(array(part)) for _, part in _terms(evidence.replay, evidence.source)]
         largest = [max(one.max(initial=0.0), one.sum() / max(expected.size, 1)) for one in sizes]
         noise = 30 * rounding(gradient) * max([term for term in largest if np.isfinite(term)], default=0.0)
         return np.allclose(found, expected, rtol=1e-3, atol=noise, equal_nan=True)
 
 
-def _explained(
-    replays: _Replays, source: Any, gradient: Gradient | None, names: Mapping[str, str], frame: Frame
-) -> Explanation:
+def _explained(evidence: Evidence, gradient: Gradient | None, target: str, source: str, frame: Frame) -> Explanation:
+    names = {"target": target, "source": source}
     if gradient is None:
         return Explanation(False, "exists", "", **names)
     values = array(gradient)
-    evidence = replays.evidence(source, gradient)
     symptom = _symptom(values)
-    if evidence is None:
-        return _unexplained(symptom, gradient, names)
+    if not _agrees(evidence, gradient):
+        return _unexplained(evidence, symptom, gradient, names)
     if evidence.gradient is None:
         cut = _cut_of(evidence)
         # Of a function, the last call that was recorded: there a zero stands for None.
@@ -151,8 +126,6 @@ def _judge(evidence: Evidence, symptom: str, values: np.ndarray) -> tuple[str, S
         story = not_finite.of_value(evidence, target)
         if symptom not in ("nan", "inf"):
             symptom = "target nan" if evidence.measure.nan(evidence.value(target)) else "target inf"
-        elif evidence.trace.producer.get(target) is not None and story.node is None:
-            story = not_finite.of_cotangent(evidence)
         return symptom, story
     if symptom in ("nan", "inf"):
         return symptom, not_finite.of_cotangent(evidence)
@@ -216,9 +189,13 @@ def worded(
     )
 
 
-def _unexplained(symptom: str, gradient: Gradient | None, names: Mapping[str, str]) -> Explanation:
-    """What is said where the replay and the tape differ: the symptom, which was measured, and no cause."""
+def _unexplained(evidence: Evidence, symptom: str, gradient: Gradient, names: Mapping[str, str]) -> Explanation:
+    """What is said where the replay and the tape differ: the symptom, which was measured, and no cause.
+
+    A function that XLA compiled may compute something else than its operations one by one.
+    """
     is_fine = symptom in ("fine", "partly zero")
+    call = None if is_fine else next((event for event in evidence.trace.log.events if event.call), None)
     sentence = f"The backward pass of {names['source']}, run again, differs from the tape's: no cause is named."
     return Explanation(
         True,
@@ -228,6 +205,9 @@ def _unexplained(symptom: str, gradient: Gradient | None, names: Mapping[str, st
         certain=is_fine,
         symptom=symptom,
         healthy=is_fine or (False if symptom in ("nan", "inf") else None),
+        line=call and call.line,
+        op=call.name if call else "",
+        fix=OUTSIDE if call else "",
         elements=_elements(symptom, array(gradient)),
         gradient=gradient,
     )
@@ -305,11 +285,8 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
         "max": _dtype(evidence, story)[1],
     }
     text = VALUES[story.code].sentence.format(**names)
-    if (
-        story.code == "source_not_finite"
-        and story.key not in evidence.replay.sources
-        and evidence.array(story.key).ndim
-    ):
+    came_in = story.code == "source_not_finite" and story.key not in evidence.replay.sources
+    if came_in and evidence.array(story.key).ndim:
         where = NotFinite.of("" if names["of"] == "A value" else names["of"], evidence.value(story.key))
         text = text if where is None else f"{text[:-1]}: {where}."
     if values.get("is_backward"):

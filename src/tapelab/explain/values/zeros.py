@@ -47,11 +47,9 @@ def without_effect(evidence: Evidence) -> Story | None:
 
 def _only_adds(evidence: Evidence, node: Node) -> bool:
     # What is added here and subtracted there, as in the log-density of a sample, is another story.
-    subtracted = node.op == "Sub" and evidence.source in (
-        node.inputs[1],
-        mechanisms.read_from(evidence, node.inputs[1]),
-    )
-    return node.op in ADDING and not subtracted
+    last = node.inputs[-1]
+    is_last = evidence.source in (last, mechanisms.read_from(evidence, last))
+    return node.op in ADDING and not (node.op == "Sub" and is_last)
 
 
 def _behind(evidence: Evidence, key: int) -> Iterator[Node]:
@@ -221,17 +219,15 @@ def _cancelled(evidence: Evidence) -> Story:
 
 def _cancelling(evidence: Evidence) -> Node | None:
     """The node at which contributions that are not zero add up to zero."""
-    waiting, seen = [evidence.source], set()
-    while waiting:
-        key = waiting.pop(0)
-        parts = [(node, part) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
-        alive = [node for node, part in parts if not evidence.measure.zero(part)]
+    parts = evidence.replay.parts
+
+    def behind(key: int) -> list[int]:
+        return [made for node, _ in parts.get(key, ()) if node is not None for made in node.outputs]
+
+    for key in reachable([evidence.source], behind):
+        alive = [node for node, part in parts.get(key, ()) if node is not None and not evidence.measure.zero(part)]
         if len(alive) > 1:
             return alive[0] if alive[0].op != "ReadVariableOp" else next(iter(evidence.users(key)), None)
-        for node, _ in parts:
-            if node not in seen:
-                seen.add(node)
-                waiting.extend(node.outputs)
     return None
 
 
@@ -257,7 +253,7 @@ def partly_zero(evidence: Evidence) -> Story:
 
 
 def _lost(evidence: Evidence, node: Node) -> float:
-    """The share of elements that were not zero in a node's cotangent and are in what it passed on."""
+    """By how much the share of zeros is larger in what a node passed on than in its cotangent."""
     passed = evidence.replay.passed[node]
     if not passed.upstream or passed.upstream[0] is None:
         return 0.0
@@ -269,10 +265,5 @@ def _lost(evidence: Evidence, node: Node) -> float:
             continue  # what passes nothing on, such as the product with a first state of 0, leaves the other ways alone
         if above.shape != below.shape and len(evidence.replay.parts[key]) > 1:
             continue  # other slices fill these zeros
-        lost = (
-            ((above != 0) & (below == 0)).mean()
-            if above.shape == below.shape
-            else (below == 0).mean() - (above == 0).mean()
-        )
-        worst = max(worst, float(lost))
+        worst = max(worst, float((below == 0).mean() - (above == 0).mean()))
     return worst

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tapelab.explain.causes import VALUES, Cause
-from tapelab.explain.ground import private
-from tapelab.explain.ground.evaluation import CannotRun, Evaluation
+from tapelab.explain.ground import expressions, private
+from tapelab.explain.ground.evaluation import CannotRun, Evaluation, in_frame
 from tapelab.explain.ground.expressions import assigned_in, called, contains, operands, replaced, same, statement_at
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind
 from tapelab.explain.ground.measure import Gradient, array
-from tapelab.explain.values.fixes.patient import Fix, Patient, assigned, filled, match
+from tapelab.explain.values.fixes.patient import Fix, Patient, filled, match
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence, Replay
@@ -37,6 +37,7 @@ _TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero", "empty_mask"})
 _RIGHT_AT_ZERO = _TAKEN_OUT | {"root_at_zero"}
 _DIVISIONS = frozenset({"division_by_zero", "zero_over_zero"})
 _MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
+_NAMING = (ast.Name, ast.Attribute, ast.Subscript)
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 
 
@@ -128,7 +129,7 @@ class _Place:
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
         self._lengths = {}
-        self._assigned = assigned(fix.within)
+        self._assigned = expressions.assigned(fix.within)
         self._whole = self._smallest_that_ran()
         own = [node for node, expression in self._nodes if same(expression, self._whole)]
         length = _period([node.op for node in own])  # of what ran again and again in a loop
@@ -157,9 +158,7 @@ class _Place:
             # What of a call made of many operations is which of their inputs is not known; one's own is checked.
             if node is own[0] if is_own else node.op != "ReadVariableOp" and self._length_of(expression) == 1:
                 for part, key in operands(expression, node.inputs):
-                    if not isinstance(expression, ast.Call) or isinstance(
-                        part, (ast.Name, ast.Attribute, ast.Subscript)
-                    ):
+                    if not isinstance(expression, ast.Call) or isinstance(part, _NAMING):
                         known.setdefault(ast.unparse(part), key)
         return known
 
@@ -227,13 +226,7 @@ class _Place:
         """What a name stands for in the learner's frame when a node uses it: a key of the log or None, and a value."""
         if name in self._assigned:
             raise ValueError(f"{name} is used to make itself")
-        frame, code = self._frame, self._blamed.event.place.code
-        if frame is None or frame.f_code.co_filename != code.co_filename:
-            raise CannotRun
-        scope = frame.f_locals if frame.f_code is code else frame.f_globals
-        if name not in scope:
-            raise CannotRun
-        value = scope[name]
+        value = in_frame(name, self._frame, self._blamed.event.place.code)
         if not tf.is_tensor(value) and not hasattr(value, "handle"):
             return None, value
         key = private.key(getattr(value, "handle", value))
@@ -274,7 +267,8 @@ def repair(story: Story, names: Mapping[str, str], evidence: Evidence, frame: Fr
         frame: the learner's frame, or None.
     """
     trials = evidence.replay.trials  # one for all sources that share the cause
-    case = (story.code, story.node, story.key, tuple(node for node, _ in story.then), evidence.gradient_is_bad)
+    is_bad = evidence.measure.not_finite(evidence.gradient), evidence.measure.zero(evidence.gradient)
+    case = (story.code, story.node, story.key, tuple(node for node, _ in story.then), is_bad)
     if case not in trials:
         trials[case] = _repair(story, names, evidence, frame)
     return trials[case]
@@ -345,7 +339,7 @@ def _unselected(patient: Patient) -> list[Fix | None] | None:
     condition, _, second = _arguments(where)
     safe = _SAFE.get(patient.node.op, "1.0")
     # The branch that holds the operation is the one that must not run where it is not selected.
-    in_second = contains(second, patient.expression) or assigned(patient.statement) == {text(second)}
+    in_second = contains(second, patient.expression) or expressions.assigned(patient.statement) == {text(second)}
     inside = filled(f"s {_INSIDE.get(patient.node.op, '> 0')}", s=patient.argument)
     return [
         patient.with_safe_argument(text(condition), safe, not in_second),
@@ -359,7 +353,7 @@ def _masked(patient: Patient) -> Fix | None:
     if patient.argument is None or product is None:
         return None
     operands = [product.left, product.right] if isinstance(product, ast.BinOp) else _arguments(product)[:2]
-    made = assigned(patient.statement)
+    made = expressions.assigned(patient.statement)
     mask = [one for one in operands if not contains(one, patient.expression) and text(one) not in made]
     if len(mask) != 1 or len(operands) != 2:
         return None
@@ -442,7 +436,7 @@ def _broadcast(patient: Patient) -> Fix | None:
 
 
 _WIDENED = {"square", "pow", "reduce_sum", "reduce_mean", "reduce_prod", "**"}  # of one argument, and large in float16
-_OUTSIDE = "# take @tf.function away while you look for the cause: the inside of this one could not be run again"
+OUTSIDE = "# take @tf.function away while you look for the cause: the inside of this one could not be run again"
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
@@ -457,5 +451,5 @@ _RULES = {
     "not_probabilities": _clip,
     "softmax_twice": _twice,
     "broadcast_loss": _broadcast,
-    "unexplained": lambda patient: _OUTSIDE if patient.node.is_opaque else None,
+    "unexplained": lambda patient: OUTSIDE if patient.node.is_opaque else None,
 }

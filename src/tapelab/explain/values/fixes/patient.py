@@ -170,12 +170,5 @@ class Patient:
         whole = inside[-1] if inside else whole if contains(whole, part) else part
         line = text(ast.fix_missing_locations(replaced(whole, part, new)))
         line = line.replace("1e-0", "1e-").replace("1000000000.0", "1e9")  # as people write them, and Python does not
-        return Fix(
-            "\n".join([*([" = ".join(before)] if before else ()), line]), part, new, before, self.statement or whole
-        )
-
-
-def assigned(statement: ast.AST | None) -> set[str]:
-    """Return the names that a statement assigns to."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return {text(target) for target in targets}
+        written = "\n".join([*([" = ".join(before)] if before else ()), line])
+        return Fix(written, part, new, before, self.statement or whole)

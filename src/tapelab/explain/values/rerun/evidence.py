@@ -205,11 +205,6 @@ class Evidence:
         """Whether a forward value is not finite."""
         return self.measure.not_finite(self.value(key))
 
-    @property
-    def gradient_is_bad(self) -> tuple[bool, bool]:
-        """Whether the gradient is not finite, and whether it is zero."""
-        return self.measure.not_finite(self.gradient), self.measure.zero(self.gradient)
-
     def maker(self, key: int) -> Node | None:
         """The node that made a value, before it was handed on as it is; None where none did."""
         node = self.trace.producer.get(key)
@@ -363,11 +358,6 @@ class Evidence:
 
         keys = reachable([self.source], lambda key: [out for _, worse in made_bad(key) for out in worse])
         return [(node, position(node, key)) for key in keys for node, worse in made_bad(key) if not worse]
-
-    def following(self, node: Node) -> list[tuple[Node, Gradient]]:
-        """The nodes towards the target that gave a node its upstream cotangent: a list of (node, contribution)."""
-        parts = [part for key in node.outputs for part in self.replay.parts.get(key, ())]
-        return [(other, part) for other, part in parts if other is not None and other in self.replay.passed]
 
     def roots(self, key: int, is_bad: Callable[[tf.Tensor | None], bool]) -> list[tuple[Node | None, int]]:
         """Find what first made a forward value bad.

@@ -90,7 +90,6 @@ class Trace:
 
     Args:
         log: a `Log`.
-        inline: whether to take function calls apart. Without, each is one opaque node.
 
     Attributes:
         log: the same.
@@ -100,14 +99,14 @@ class Trace:
         users: key → the nodes that take it.
     """
 
-    def __init__(self, log: Log, inline: bool = True):
+    def __init__(self, log: Log):
         self.log = log
         self.nodes, self.values = [], dict(log.tensors)
         self._fresh = itertools.count(-1, -1)
         with hooks.deaf(), private.paused():
             for event in log.events:
                 if not event.erased:
-                    self._add_event(event, inline)
+                    self._add_event(event)
         self.producer, self.users = {}, {}
         for node in self.nodes:
             if node.inputs or node.backward is None:
@@ -115,7 +114,7 @@ class Trace:
             for key in node.inputs:
                 self.users.setdefault(key, []).append(node)
 
-    def _add_event(self, event: Event, inline: bool) -> None:
+    def _add_event(self, event: Event) -> None:
         is_recorded = event.unrecorded is None
         if event.kind is not Kind.FUNCTION:
             self._add(
@@ -124,12 +123,11 @@ class Trace:
             )  # fmt: skip
             return
         mark = len(self.nodes)
-        if inline:
-            try:
-                _Interpreter(self, event, is_recorded).run()
-                return
-            except Exception:  # whatever it is: the call stays one node, with the backward function that it has
-                del self.nodes[mark:]
+        try:
+            _Interpreter(self, event, is_recorded).run()
+            return
+        except Exception:  # whatever it is: the call stays one node, with the backward function that it has
+            del self.nodes[mark:]
         backward, inputs, outputs = event.call or (None, event.inputs, event.outputs)
         self._add(event.name, inputs, outputs, (), event, backward=backward, is_recorded=is_recorded, is_opaque=True)
 

@@ -16,7 +16,7 @@ def _ratios(random, dtype):
     return [
         trial([2.2, 0.4, 0.9], [2.0, 0.0, 1.0]),
         trial(random.normal(size=8), target),
-        trial([1.2e-3, -0.3, 0.1], [1e-3, 0.0, -1.0]),
+        trial([1.2e-6, -0.3, 0.1], [1e-6, 0.0, -1.0]),
     ]
 
 

@@ -3,6 +3,7 @@
 from tapelab.exercises import Exercise, Repair
 from tapelab.exercises.cases import diagnosis
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -10,7 +11,7 @@ def _near_zero(random, dtype):
     return [
         (tf.constant([0.0, 1.0], dtype),),
         (tf.constant([1e-4, -1e-3, 0.0, 0.02, 3.0], dtype),),
-        (tf.constant([0.09, -0.6], dtype),),
+        (tf.constant([0.09, -0.6, *np.linspace(0.0101, 0.012, 12)], dtype),),
         (tf.constant(random.uniform(-4.0, 4.0, size=6), dtype),),
     ]
 
