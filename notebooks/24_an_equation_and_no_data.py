@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [19 Fit and error bars](19_fit_and_error_bars.ipynb) · **Minutes:** 26 to read, 25 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [19 Fit and error bars](19_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 25 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -54,8 +54,8 @@ import scipy.optimize
 import tensorflow as tf
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
-runtime.start(seed)
 threadpool_limits(1)  # NumPy's matrices are small here, and its threads would fight with TensorFlow's
+runtime.start(seed)
 
 
 # %%
@@ -756,7 +756,7 @@ assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 # The rival that you would prefer on a square knows nothing of features or tapes: the sum of sines from the opening, with $\kappa$ as its *only* unknown, fitted to the same measurements. It has no $\tau$, and its error bar comes from a Jacobian with one column.
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def sines(_, kappa):
     return reference(source, kappa)[places]
 
@@ -764,8 +764,6 @@ def sines(_, kappa):
 one_unknown = [scipy.optimize.curve_fit(sines, None, y, [10.0], np.full(sensors, sigma), True) for y in measured]
 by_sines = np.array([best_kappa[0] for best_kappa, _ in one_unknown])
 bars_by_sines = np.array([np.sqrt(covariance[0, 0]) for _, covariance in one_unknown])
-
-# %% tags=["nbval-ignore-output"]
 print(f"first draw: κ = {by_sines[0]:.3f} ± {bars_by_sines[0]:.3f}, with the network {found[0]:.3f} ± {bars[0]:.3f}")
 print(f"largest difference in {draws} draws, in error bars: {np.abs(found - by_sines).max() / bars.mean():.1g}")
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 4 more to go further, 28 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -531,13 +531,11 @@ assert np.corrcoef(np.log(gap[together]), np.log(growth[together]))[0, 1] > 0.8
 # %%
 exercises.closer.guess(...)  # "a thousand times as late", "about ten times as late" or "less than three times as late"
 
-# %%
+# %% tags=["nbval-ignore-output"]
 nudged = released + np.array([[0.0], [1e-6], [1e-9]]) * np.array([1.0, 0.0, 0.0, 0.0])
 runs = trajectory(tf.constant(nudged)).numpy()
 apart = np.linalg.norm(runs[:, 1:] - runs[:, :1], axis=2)
 parting = [seconds[np.argmax(one > 1)] for one in apart.T]
-
-# %% tags=["nbval-ignore-output"]
 print(f"1e-6 apart: they part after {parting[0]:.1f} s")
 print(f"1e-9 apart: they part after {parting[1]:.1f} s")
 

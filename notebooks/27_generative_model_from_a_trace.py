@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 3 more to go further, 21 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 3 more to go further, 21 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -56,8 +56,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
-runtime.start(seed)
 threadpool_limits(1)  # NumPy's matrices are small here
+runtime.start(seed)
 
 # %%
 rng = np.random.default_rng(seed)
@@ -766,7 +766,6 @@ for name, of_rival in scores.items():
     print(f"{name:28} mean squared error of a pixel {cleaned[name]:.4f}")
 
 
-# %% tags=["nbval-ignore-output"]
 def exact_of_blurred(w, x, v):
     """The loss with the whole batch Jacobian, 64 passes; v is not used."""
     with tf.GradientTape() as tape:
