@@ -872,7 +872,7 @@ exercises.pairs.check(jacobian_of_differences)
 # %% [markdown]
 # ## 9. Going further: inside one call
 #
-# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one. An operation without a rule is looped over, with a warning, or stops the call.
+# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one. An operation without a rule is looped over, with a warning, or stops the program.
 #
 # Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
 # `tf.function` traces once:

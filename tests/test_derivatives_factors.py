@@ -193,8 +193,7 @@ def test_rows_see_through_functions_and_leave_them_as_they_are():
 
     losses(X[:1])  # a call finds what was traced
     evaluated.clear()
-    names = dict(zip(losses.__code__.co_freevars, losses.__closure__, strict=True))
     plain = per_example_norms(lambda x: tf.reduce_sum(forward(x, SHORT) ** 2, 1), wrt=SHORT)
     np.testing.assert_allclose(per_example_norms(losses, wrt=SHORT)(X), plain(X), rtol=1e-12)
     assert evaluated
-    assert names["noted"].cell_contents is noted
+    assert any(cell.cell_contents is noted for cell in losses.__closure__)

@@ -52,6 +52,8 @@ def test_the_line_that_made_the_data_not_finite_is_named():
     assert "x[0, 2] is NaN" in found.variables[0].sentence
     assert found.variables[0].line.text.startswith("table = (table - table.min(0))")
     assert "dead" not in str(found)  # NaN is no dead unit
+    found = diagnose(network(), "mse", np.sqrt(table[:8] - 9.0), TARGETS[:8])  # made in the call itself
+    assert found.variables[0].line.text.endswith("# made in the call itself")
 
 
 class Clipping(keras.Model):

@@ -57,6 +57,7 @@ def test_of_several_sources_the_sick_come_first_by_cause_and_the_healthy_are_cou
     with ExplainTape(persistent=True) as tape:
         z = tf.reduce_sum(tf.sqrt(sick[0] + sick[1])) + tf.add_n([one * one for one in fine])
         w = tf.reduce_sum(tf.gather(fine[0], [0]) + fine[1])
+        hinge = tf.reduce_sum(tf.maximum(0.0, 1.0 - fine[0] - fine[1]))
     paragraphs = str(explain(tape, z, [*fine, *sick, *unused])).split("\n\n")
     assert [one.splitlines()[0].split(": ")[-1] for one in paragraphs] == [
         "unused_variable",
@@ -66,6 +67,8 @@ def test_of_several_sources_the_sick_come_first_by_cause_and_the_healthy_are_cou
     assert [one.splitlines()[-1].rstrip(".").split(" ")[:3] for one in paragraphs[:2]] == [["And", "1", "other"]] * 2
     words = str(explain(tape, w, fine[:2]))
     assert words.startswith("All 2 gradients are healthy: fine_0, fine_1.\nNote on fine_0 (indexed_slices): ")
+    words = str(explain(tape, hinge, fine[:2]))
+    assert "\nNote on fine_0, fine_1 (hinge_inactive, test_explain_rendering.py, line " in words
 
 
 def test_a_probable_answer_says_so():

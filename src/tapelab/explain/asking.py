@@ -158,8 +158,9 @@ def _as_explanation(question: Question, finding: Finding, value: Explanation | N
         taken: dict[str, Any] = {name: getattr(finding, name) for name in _AS_FOUND}
         taken |= {"source": question.source_name, "target": question.target_name}
         # The tape was asked without being used up; and with the source watched nothing stands in the path's way.
-        is_cured = finding.code == "used_up" or (finding.code in _UNWATCHED and not finding.further)
-        tried = "works" if is_cured else "untried"
+        # A list of sources, by which one is called "sources[0]", is often made below the tape.
+        is_watched = finding.code in _UNWATCHED and not finding.further and "[" not in question.source_name
+        tried = "works" if is_watched or finding.code == "used_up" else "untried"
         return Explanation(sentence=sentence, fix=fix, tried=tried, **taken)
     if finding.code == "target_dtype":  # zeros in place of None, for a value that an operation gives besides others
         value = dataclasses.replace(value, code=finding.code, sentence=sentence, line=finding.line, fix=fix)

@@ -35,8 +35,8 @@ class Elements:
         if self.count == self.total:
             return f"all {self.total} elements" if self.total > 1 else "its only element"
         first = ", ".join(str(index.tolist()) for index in self.indices[:3])
-        word = "element" if self.count == 1 else "elements"
-        return f"{word} {first}{', …' if self.count > 3 else ''} ({self.count} of {self.total})"
+        more = ", …" if self.count > 3 else ""
+        return f"element{'s' * (self.count > 1)} {first}{more} ({self.count} of {self.total})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Explanations(Told, dict[str, Explanation]):
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
         for name, one in self.items():
-            own = {"exists": name, "unexplained": name, "unknown": one.sentence}.get(one.code)
+            own = {"exists": name, "unknown": one.sentence}.get(one.code)
             found.setdefault(one.cause if own is None else own, []).append(name)
         return list(found.values())
 
@@ -188,10 +188,9 @@ class Explanations(Told, dict[str, Explanation]):
         """First what is None, then what is wrong, once for all sources that share a cause; then what is healthy."""
         if not len(self):  # every gradient of none exists
             yield style.text("There are no sources: a model or layer that is frozen has no trainable variables.")
-        sick = {id(one) for one in self.sick()}
-        healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
+        healthy = [name for name, one in self.items() if one.healthy]
         groups = [names for names in self.groups() if names[0] not in healthy]
-        groups.sort(key=lambda names: (self[names[0]].exists is True, id(self[names[0]]) not in sick))
+        groups.sort(key=lambda names: (self[names[0]].exists is True, self[names[0]].healthy is not False))
         for first, *others in groups:
             told = [*self[first].lines(style)]
             if others:
@@ -205,12 +204,13 @@ class Explanations(Told, dict[str, Explanation]):
 
     def _notes(self, names: Iterable[str]) -> list[str]:
         """What is noted about healthy gradients, once for all that have the same note."""
-        noted: dict[str, list[str]] = {}
-        for name in names:
-            one = self[name]
+        noted: dict[str, dict[str, str]] = {}  # code → name → the place
+        for one in map(self.__getitem__, names):
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
-                noted.setdefault(code, []).append(name)
-        return [f"Note on {listed(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
+                noted.setdefault(code, {})[one.source] = one.line.place if one.line and code in VALUES else ""
+        told = {code: listed([code, *dict.fromkeys(filter(None, of.values()))]) for code, of in noted.items()}
+        meanings = {code: (REMARKS | VALUES)[code].meaning for code in noted}
+        return [f"Note on {listed([*of])} ({told[code]}): {meanings[code]}" for code, of in noted.items()]
 
 
 def _counted(healthy: Sized, total: int) -> str:

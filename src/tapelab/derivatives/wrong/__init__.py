@@ -51,7 +51,8 @@ def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]
             if rank > 3 and counts[0] == 1 and (counts[1] > 1 or not known):
                 raise CannotVectorizeError(
                     "oneDNN's kernel for products of many matrices by one may end the process (set "
-                    "TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported to have them)"
+                    "TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported to have them; in place of x @ w with three "
+                    "axes of x, tf.tensordot(x, w, 1) needs no such kernel)"
                 )
 
 

@@ -122,20 +122,20 @@ class Origins:
         """Return where an object that holds a source reads it only when it is made, in __init__ or build, or None."""
         for held in itertools.islice(self._holders(source), 1):
             parts = ((scope, node) for scope in _methods(held.owner) for node in ast.walk(scope.tree))
-            named = [(scope, node) for scope, node in parts if _is_attribute(scope, held)(node)]
+            named = [(scope, node) for scope, node in parts if _is_held(scope, held)(node)]
             uses = [(scope, node) for scope, node in named if isinstance(node.ctx, ast.Load)]
             if uses and all(scope.function in _MAKING for scope, _ in uses):
                 return uses[-1][0].at(uses[-1][1])
         return None
 
-    def rebound(self, name: str) -> Line | None:
-        """Return the line that made a tensor of a variable, `x = x + 1` after `x = tf.Variable(...)`, or None."""
-        found = [one for scope in self._scopes[:1] for one in _assignments(_Held(scope, name))]
-        was_variable = any("Variable" in ast.unparse(value) for _, _, value in found)
+    def rebound(self, tensor: Any) -> Line | None:
+        """Return the line that put a tensor in place of a variable, such as `x = x + 1`, or None."""
+        found = [(held, *one) for held in itertools.islice(self._holders(tensor), 1) for one in _assignments(held)]
+        was_variable = any("Variable" in ast.unparse(value) for *_, value in found)
         itself = [
             scope.at(node).line
-            for scope, node, value in found
-            if isinstance(node, ast.AugAssign) or any(_is_name(name)(part) for part in ast.walk(value))
+            for held, scope, node, value in found
+            if isinstance(node, ast.AugAssign) or any(map(_is_held(scope, held), ast.walk(value)))
         ]
         return itself[-1] if itself and was_variable else None
 
@@ -258,7 +258,7 @@ def _assignments(held: _Held) -> Iterator[tuple[_Scope, ast.stmt | ast.expr, ast
     """The statements that put something under a name or an attribute: (scope, statement, expression), in order."""
     scopes = [held.owner] if isinstance(held.owner, _Scope) else _methods(held.owner)
     for scope in scopes:
-        is_it = _is_name(held.name) if scope is held.owner else _is_attribute(scope, held)
+        is_it = _is_held(scope, held)
         for node in _own_nodes(scope.tree):
             for target, value in _pairs(node):
                 part = target
@@ -268,11 +268,10 @@ def _assignments(held: _Held) -> Iterator[tuple[_Scope, ast.stmt | ast.expr, ast
                     yield scope, node if hasattr(node, "lineno") else value, value
 
 
-def _is_name(name: str) -> Callable[[ast.AST], bool]:
-    return lambda node: isinstance(node, ast.Name) and node.id == name
-
-
-def _is_attribute(scope: _Scope, held: _Held) -> Callable[[ast.AST], bool]:
+def _is_held(scope: _Scope, held: _Held) -> Callable[[ast.AST], bool]:
+    """Whether a part of some code is the name or the attribute by which an object is held."""
+    if scope is held.owner:
+        return lambda node: isinstance(node, ast.Name) and node.id == held.name
     return lambda node: (
         isinstance(node, ast.Attribute) and node.attr == held.name and _looked_up(node.value, scope.names) is held.owner
     )

@@ -48,7 +48,10 @@ def wrong_dtype(question: Question) -> Finding | None:
     path = tuple(question.flow.cheapest(question.start, question.goals) or ())
     if not can_carry(tf.as_dtype(dtype)):
         fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
-        return Finding("source_dtype", path=path, fix=fix, values={"dtype": dtype})
+        made = next((step.event for step in path if can_carry(question.log.tensors[step.end].dtype)), None)
+        if made is not None and made.op not in ("Cast", "StringToNumber"):  # where a float in its place would not do
+            fix = f"# no small step of {name} exists: take the gradient with respect to what {made.name} gives"
+        return Finding("source_dtype", line=made and made.line, path=path, fix=fix, values={"dtype": dtype})
     target, maker = question.targets[0], question.flow.producer.get(min(question.goals))
     line = maker.line if maker else None
     return Finding("target_dtype", line=line, path=path, values={"dtype": target.dtype.name})

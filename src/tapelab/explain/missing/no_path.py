@@ -329,7 +329,7 @@ def _unrelated(question: Question, sides: _Sides) -> Finding:
     made = [flow.producer[one] for one in sides.downstream if one in flow.producer and not flow.uses(one)]
     ends = max((event for event in made if event.line), key=lambda event: event.index, default=None)
     if ends is None:
-        return Finding("unrelated", values={"more": ""})
+        return Finding("unrelated", "" if question.is_variable else "unused", values={"more": ""})
     unseen = sides.new_constants(question, max(ends.outputs))
     more = f" What was made of it ends with {ends.name}, whose result nothing used."
     more += " Unless NumPy read it, which is not seen: stay in TensorFlow there." if unseen else ""

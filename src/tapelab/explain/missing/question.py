@@ -103,7 +103,7 @@ class Question:
     @property
     def was_rebound(self) -> lines.Line | None:
         """The `Line` that made a tensor of what used to be a variable, or None."""
-        return None if self.is_variable else self.origins().rebound(self.source_name)
+        return None if self.is_variable else self.origins().rebound(self.source)
 
 
 def name_of(value: Any, frame: lines.Frame, expression: ast.expr | None, place: str) -> str:

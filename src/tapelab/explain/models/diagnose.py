@@ -137,7 +137,7 @@ def _of_batch(one: VariableHealth, bad: NotFinite, asked: Asked) -> VariableHeal
         return one
     sentence = f"The batch is not finite as it comes in: {bad}."
     fix = "# mend the data where it is made"
-    return dataclasses.replace(one, sentence=sentence, line=asked.data or one.line, layer="", fix=fix)
+    return dataclasses.replace(one, sentence=sentence, line=asked.data or asked.line, layer="", fix=fix)
 
 
 def _at_a_scale_that_fits(

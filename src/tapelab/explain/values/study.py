@@ -285,8 +285,7 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
         "max": _dtype(evidence, story)[1],
     }
     text = VALUES[story.code].sentence.format(**names)
-    came_in = story.code == "source_not_finite" and story.key not in evidence.replay.sources
-    if came_in and evidence.array(story.key).ndim:
+    if story.code == "source_not_finite" and not evidence.is_learned(story.key) and evidence.array(story.key).ndim:
         where = NotFinite.of("" if names["of"] == "A value" else names["of"], evidence.value(story.key))
         text = text if where is None else f"{text[:-1]}: {where}."
     if values.get("is_backward"):
@@ -301,12 +300,11 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
 
 
 def _dtype(evidence: Evidence, story: Story) -> tuple[str, str]:
-    if story.node is None or not story.node.outputs:
-        return "the dtype", "its limit"
-    dtype = evidence.trace.values[story.node.outputs[0]].dtype
-    if not (dtype.is_floating or dtype.is_complex):
-        return dtype.name, ""
-    return dtype.name, f"{float(dtype.real_dtype.max):.3g}"
+    """The narrowest dtype of an operation, which backwards may be its input's, and the largest number in it."""
+    keys = () if story.node is None else (*story.node.outputs, *story.node.inputs)
+    held = [dtype for key in keys if (dtype := evidence.trace.values[key].dtype).is_floating or dtype.is_complex]
+    dtype = min(held, key=lambda one: one.real_dtype.max, default=None)
+    return ("the dtype", "its limit") if dtype is None else (dtype.name, f"{float(dtype.real_dtype.max):.3g}")
 
 
 def _value_there(evidence: Evidence, story: Story) -> str:

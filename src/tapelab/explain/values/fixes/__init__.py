@@ -379,7 +379,7 @@ def _is_half(patient: Patient) -> bool:
 def _of_constant(patient: Patient) -> str | None:
     if patient.evidence.array(patient.evidence.target).size > 1:
         return "# the gradient of a tensor is that of its sum: take one element, or tape.jacobian"
-    return None
+    return _advice(patient, VALUES["constant_output"])
 
 
 def _at_kink(patient: Patient) -> str | None:

@@ -350,7 +350,8 @@ class Evidence:
             nodes = [node for node, part in self.replay.parts.get(key, ()) if node is not None and is_bad(part, key)]
             for node in dict.fromkeys(nodes):
                 pairs = zip(node.outputs, passed[node].upstream, strict=True)
-                yield node, [out for out, one in pairs if one is not None and is_bad(one, out)]
+                # An output that no cotangent reached was given zeros, which nobody made.
+                yield node, [out for out, one in pairs if self.replay.parts.get(out) and is_bad(one, out)]
 
         def position(node: Node, key: int) -> int:
             parts = enumerate(zip(node.inputs, passed[node].downstream, strict=False))
