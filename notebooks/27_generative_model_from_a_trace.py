@@ -127,7 +127,7 @@ def hundred_steps(objective, state, batches, noise, rates):
 def train(objective, draw, start=start, data=data, steps=steps):
     """The weights after every hundred steps on batches of 256. `draw(shape)` makes the random numbers."""
     pick = np.random.default_rng(seed + 100)  # the same batches for every objective
-    state, passed = (start, tf.zeros_like(start), tf.zeros_like(start), 0.0), [start]
+    state, passed = (start, tf.zeros_like(start), tf.zeros_like(start), tf.constant(0.0)), [start]
     for begin in range(0, steps, 100):
         batches = tf.constant(data[pick.integers(0, len(data), (100, 256))])
         rates = tf.constant(0.005 * np.maximum(1 - (begin + np.arange(100)) / steps, 0), tf.float32)
