@@ -1,6 +1,9 @@
 """Exercises and predictions of the notebook "An equation and no data"."""
 
+import contextlib
+
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises.checks import Unmet
 
 import tensorflow as tf
 
@@ -223,9 +226,24 @@ def _():
 
 
 def _dual(J, r, mu):
-    """The step from the large system."""
-    normal = tf.transpose(J) @ J + mu * tf.eye(J.shape[1], dtype=J.dtype)
-    return -tf.linalg.solve(normal, tf.linalg.matvec(J, r, transpose_a=True)[:, None])[:, 0]
+    """The step from the singular values."""
+    s, u, v = tf.linalg.svd(J)
+    return -tf.linalg.matvec(v, s / (s**2 + mu) * tf.linalg.matvec(u, r, transpose_a=True))
+
+
+def _without_the_large_matrix(answer, J, r, mu):
+    """Observe the step, and raise `Unmet` if a matrix of the size of the weights was made for it."""
+    size, operations = J.shape[1], []
+    found = answer(J, r, mu)
+    with contextlib.suppress(Exception):  # an answer in NumPy cannot be traced
+        operations = tf.function(answer).get_concrete_function(J, r, mu).graph.get_operations()
+    shapes = [result.shape for operation in operations for result in operation.outputs]
+    if any(shape.rank and shape.num_elements() and shape.num_elements() >= size**2 for shape in shapes):
+        text = (
+            f"A matrix of {size} × {size} was made for it, or a larger one. Only a system of {J.shape[0]} is allowed."
+        )
+        raise Unmet("large_system", text)
+    return found
 
 
 def _wide(random, dtype):
@@ -247,7 +265,7 @@ dual = Exercise(
         r"Put $s = -J^\top y$ into the equation, and take $J^\top$ out to the left on both sides. What must $y$ solve?",
         r"$(J J^\top + \mu I)\, y = r$, in $N$ unknowns. `tf.linalg.matvec(J, y, transpose_a=True)` is $J^\top y$.",
     ),
-    checker=Function(reference=_dual, inputs=_wide),
+    checker=Function(reference=_dual, inputs=_wide, observe=_without_the_large_matrix),
 )
 
 
@@ -286,6 +304,18 @@ def _(J, r, mu):
 def _(J, r, mu):
     """This is the negative gradient over the damping: the step for a very large damping. No system has been solved."""
     return -tf.linalg.matvec(J, r, transpose_a=True) / mu
+
+
+@dual.wrong("large_system")
+def _(J, r, mu):
+    normal = tf.transpose(J) @ J + mu * tf.eye(J.shape[1], dtype=J.dtype)
+    return -tf.linalg.solve(normal, tf.linalg.matvec(J, r, transpose_a=True)[:, None])[:, 0]
+
+
+@dual.wrong("large_system")
+def _(J, r, mu):
+    tall = tf.concat([J, tf.sqrt(mu) * tf.eye(J.shape[1], dtype=J.dtype)], axis=0)
+    return tf.linalg.lstsq(tall, tf.pad(-r, [[0, J.shape[1]]])[:, None], fast=False)[:, 0]
 
 
 @dual.wrong("shape")

@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "Control and the horizon of chaos"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.checks import without_a_tape
 
 import numpy as np
 import tensorflow as tf
@@ -94,7 +95,7 @@ backwards = Exercise(
         "for the force of step $t$, and then take it back over step $t$.",
         "Taking it back is a product with the *transposed* Jacobian: `tf.linalg.matvec(A[t], a, transpose_a=True)`.",
     ),
-    checker=Function(reference=_adjoint_in_full, inputs=_chains, axes=("step",)),
+    checker=Function(reference=_adjoint_in_full, inputs=_chains, observe=without_a_tape, axes=("step",)),
 )
 
 
@@ -144,6 +145,17 @@ def _(A, B, g):
         found.append(tf.tensordot(B[t], adjoint, 1))
         adjoint = tf.linalg.matvec(A[t], adjoint, transpose_a=True)
     return tf.stack(found)
+
+
+@backwards.wrong("tape")
+def _(A, B, g):
+    u = tf.zeros(len(A), A.dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(u)
+        s = tf.zeros_like(g)
+        for t in range(len(A)):
+            s = tf.linalg.matvec(A[t], s) + B[t] * u[t]
+    return tape.gradient(s, u, output_gradients=g)
 
 
 @backwards.mistake("last_step_alone")

@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "A generative model from a trace"."""
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises.sheets.jacobians import _count_passes
 
 import tensorflow as tf
 
@@ -149,7 +150,10 @@ def _fields_with_signs(random, dtype):
 
 
 def _one_estimate(field, x, v):
-    return tf.einsum("ni,nij,nj->n", v, _jacobians(field, x)[1], v)
+    """By a forward pass: the arrows' change along v, times v."""
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        arrows = field(x)
+    return tf.reduce_sum(v * accumulator.jvp(arrows), axis=1)
 
 
 estimate = Exercise(
@@ -159,7 +163,12 @@ estimate = Exercise(
         r"`output_gradients=v` multiplies the Jacobian from the left: `gradient` returns $v^\top J$ at each point.",
         "Multiply that by $v$ once more, and add up over the axis of the dimensions, not over the points.",
     ),
-    checker=Function(reference=_one_estimate, inputs=_fields_with_signs, rtol=2e-4),
+    checker=Function(
+        reference=_one_estimate,
+        inputs=_fields_with_signs,
+        observe=_count_passes("the estimate", lambda field, x, v: 1, _one_estimate),
+        rtol=2e-4,
+    ),
 )
 
 
@@ -202,6 +211,13 @@ def _(field, x, v):
         tape.watch(x)
         arrows = field(x)
     return tf.reduce_sum(v * tape.gradient(arrows, x, output_gradients=v))
+
+
+@estimate.mistake("whole_jacobian")
+def _(field, x, v):
+    """The estimate is right, and the whole Jacobian was computed for it: a pass for each dimension. One is enough, and
+    that is what the estimate is for."""
+    return tf.einsum("ni,nij,nj->n", v, _jacobians(field, x)[1], v)
 
 
 @estimate.wrong("sign")
