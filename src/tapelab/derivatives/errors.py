@@ -46,7 +46,7 @@ def warn_caller(message: str, category: type[Warning] = FallbackWarning) -> None
 def told_line(error: BaseException) -> str:
     """The line of a message that says what happened: AutoGraph's start with "in user code:" and end with it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    line = lines[-1] if lines[0].endswith(":") else lines[0]
+    line = lines[-1] if lines[0] == "in user code:" else lines[0]
     return line if line.startswith(type(error).__name__) else f"{type(error).__name__}: {line[:200]}"
 
 

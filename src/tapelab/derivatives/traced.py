@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tapelab.derivatives import wrong
 from tapelab.derivatives.arguments import Container, Description, Sources, Wanted, flatten, names, unflatten
-from tapelab.derivatives.errors import UnconnectedSourceError, told_line
+from tapelab.derivatives.errors import UnconnectedSourceError, explained, told_line
 from tapelab.derivatives.wrong import Needs
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import EFFECTS
@@ -207,7 +207,7 @@ class Call:
         try:
             result = self._called(own, self.data if data is None else data, graph, start)
         except Exception as error:
-            if single:
+            if single and explained(self.name, error) is error:
                 raise self._alone(error) from error
             raise
         flat: list[Any] = []
