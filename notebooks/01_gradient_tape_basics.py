@@ -528,7 +528,7 @@ assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it cr
 # %% [markdown]
 # ### Exercise: A step that never climbs (10 min)
 #
-# A learning rate that suits one place is too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
+# A learning rate that suits one place can be too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
 # variable, and `size` is the first step size to try, a Python float.
 #
 # Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than

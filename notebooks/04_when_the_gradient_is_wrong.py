@@ -375,7 +375,7 @@ ax.plot(zs, pushes["squared error"], color=plots.BLUE)
 ax.text(25.0, 1.03, "from the logit", color=plots.GREEN, ha="right")
 ax.text(16.8, 0.45, "clipped log", color=plots.RED)
 ax.text(4.5, 0.18, "squared error", color=plots.BLUE)
-ax.set(title="Far out, only the loss from the logit still pushes", xlabel="logit (the true answer is 0)")
+ax.set(title="At a logit of 20 only the loss from the logit still pushes", xlabel="logit (the true answer is 0)")
 ax.set(ylabel="gradient of the loss", ylim=(-0.05, 1.12))
 plt.show()
 

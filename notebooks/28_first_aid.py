@@ -17,7 +17,7 @@
 # %% [markdown]
 # # First aid
 #
-# Fifteen small programs, each made after what people ask in public, nearly always about TensorFlow and Keras.
+# Fifteen small programs, each made after what people ask in public.
 # **What is wrong with this small program, if anything, and which line needs the repair?**
 
 # %% [markdown] tags=["badges"]
@@ -108,7 +108,7 @@ assert loss == 2.0
 #
 # Fifteen cases are too many for one sitting. Take cases 1 to 4, then 5 to 8, then 9 and 10; the last five another day.
 #
-# `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Four questions help with most cases:
+# `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Four questions help:
 #
 # | Ask | with |
 # |---|---|
@@ -845,7 +845,7 @@ for check_one in (exercises.second_head, exercises.first_layer):
 # %% [markdown]
 # ## 5. Check it independently
 #
-# A repair is right when it agrees with central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model, cases 2, 11 and 15, are held against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
+# Each repair is held against central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model, cases 2, 11 and 15, are held against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
 # Each comparison is made twice, with the repair and with the program as shown, which must fail it. In cases 12 and 14 that program *is* right; there the second number belongs to a needless repair.
 

@@ -480,8 +480,9 @@ def _(loss, w, size):
 def _(loss, w, size):
     r"""`w - size * g` is a tensor, so trying a size leaves the variable as it is; `assign_sub` takes the step once the
     size is known. Where a smooth loss has a gradient that is not zero, a small enough size lowers it by about
-    $s\,\lVert g\rVert^2$, in exact arithmetic. In float32 that fall may be too small to see beside the loss, and at a maximum the gradient is
-    zero: then no size helps, and a loop without an end would never come back. This is a line search by backtracking."""
+    $s\,\lVert g\rVert^2$, in exact arithmetic. In float32 that fall may be too small to see beside the loss, and at a
+    maximum the gradient is zero: then no size helps, and a loop without an end would never come back. This is a line
+    search by backtracking."""
     with tf.GradientTape() as tape:
         before = loss(w)
     g = tape.gradient(before, w)
