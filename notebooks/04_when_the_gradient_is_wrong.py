@@ -522,7 +522,7 @@ plt.show()
 #
 # - An **initialisation** that fits the activation. Glorot's, for tanh, draws a layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs, since half of the units are off.
 # - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. At scale 3 it is still about 1.2.
-# - A **normalisation layer** sets the scale of its input. At scale 0.5 the factor becomes about 0.97, at scale 3 it stays above 1.3.
+# - A **normalisation layer** sets the scale of its input. At scale 0.5 the factor becomes nearly 1, at scale 3 it is about 1.4.
 #
 # Clipping the norm ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
 
