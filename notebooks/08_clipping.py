@@ -149,7 +149,7 @@ assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 #
 # - say why a gradient explodes, and in which steps a limit acts (section 1),
 # - tell what clipping buys from what a smaller rate would have given (section 2),
-# - clip by value, by norm and by global norm, say which of them turn the step (section 3),
+# - clip by value, by norm and by global norm, and say which of them turn the step (section 3),
 # - predict what each does with infinity, with overflow, and with a row that is used many times (sections 4 and 5),
 # - clip a gradient inside a model, at the place that you mean (section 6).
 
@@ -522,7 +522,7 @@ exercises.clip_or_skip.check(clip_or_skip)
 # %% [markdown]
 # ## 5. A row that is used many times
 #
-# The gradient of a variable that is used through `tf.gather` alone, such as an embedding's table, is `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
+# The gradient of a variable whose rows are read by `tf.gather`, and by nothing else, such as an embedding's table, is `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
 #
 # **Predict.** Row 0 is used 16 times, and each use sends back the slice (1, 0), so the gradient of row 0 is (16, 0). It is clipped by its norm to 1. How long is the step that arrives in the table?
 

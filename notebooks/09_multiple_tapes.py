@@ -307,7 +307,7 @@ plt.show()
 # %% [markdown]
 # The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`.
 #
-# The tapes tell which variables they have watched:
+# The variables that each of them has watched:
 
 # %%
 for name, tape in tapes.items():
