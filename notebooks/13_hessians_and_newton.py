@@ -167,7 +167,7 @@ print("Hessian: ", hessian.shape)
 print("H:       ", H.shape)
 
 # %% [markdown]
-# Both pairs of axes are (5, 8), the target's first. For linear algebra the last lines flatten each pair. The matrix is symmetric, because the order of two
+# Both pairs of axes are (5, 8), the target's first. The last lines flatten each pair. The matrix is symmetric, because the order of two
 # derivatives does not matter where the second derivatives are continuous.
 
 # %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
@@ -986,7 +986,7 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# Everything above was written out, so that nothing is hidden. In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
+# In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
 
 # %% tags=["nbval-ignore-output"]
 put(start)
@@ -996,9 +996,6 @@ print("largest difference from section 5:", f"{np.abs(packed - model_H).max():.0
 put(points[-1] + 1e-3 * rng.normal(size=n))
 report = optimize.newton(model_loss, wrt=variables, iterations=newton_steps, tolerance=1e-9)
 print("gradient:", f"{report.gradient_norm:.0e}", "after", len(report.iterations), "steps;", report.reason)
-
-# %% [markdown]
-# `optimize.newton` adapts its damping in another way than yours, so from a distant start the two may end in different minima. From this point near a minimum it returns to it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

@@ -764,7 +764,7 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 
 # %% [markdown]
 # L-BFGS wins again. Gauss–Newton leaves gradient descent behind: its matrix has no negative eigenvalue, and near a minimum with small residuals it is nearly Newton's method. Newton–CG meets negative curvature, stops its CG early, and
-# its steps are no longer Newton's. How it compares with the other two depends on the draw.
+# its steps are no longer Newton's.
 
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos

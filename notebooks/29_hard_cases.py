@@ -490,7 +490,7 @@ def repaired(start, target, steps):
 exercises.starts_outside.check(cause, repaired)
 
 # %% [markdown]
-# No alarm rings in the next one. You notice that two things which should agree do not.
+# You notice that two things which should agree do not.
 #
 # **Case 9.** The batch is too large for the memory, so its gradient is accumulated over smaller ones. In October 2024 it was noticed that many trainers did it like this (after [torchtune #1875](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
 
