@@ -89,15 +89,6 @@ kinks = Prediction(
     ),
 )
 
-radius = Prediction(
-    "forward_mode.radius",
-    remarks=(
-        (float("inf"), "So it would be for a polynomial, or for the exponential function. Being smooth is not enough."),
-        (1.0, r"That is the distance around 0. Around 0.5 the obstacle is a little further away, at a slant."),
-        (0.5, "Nothing is wrong at 0. The obstacle is not on the real line."),
-    ),
-)
-
 
 def _layers(random, dtype):
     """Keras layers, each with data and the place of one weight."""
@@ -676,7 +667,7 @@ def _(f, x, v):
 def _(f, x, v):
     r"""What a tape returns for the upstream gradient $u$ is $g(u) = J^\top u$. It is linear in $u$, so its Jacobian
     with respect to $u$ is $J^\top$, whatever $u$ is. A second tape multiplies by the transpose of *that*:
-    $(J^\top)^\top v = J v$. This gives forward mode where only reverse mode is to be had."""
+    $(J^\top)^\top v = J v$. This is forward mode from reverse mode, applied twice."""
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             inner.watch(x)
