@@ -90,6 +90,16 @@ kinks = Prediction(
 )
 
 
+radius = Prediction(
+    "forward_mode.radius",
+    remarks=(
+        (float("inf"), "So it would be for a polynomial, or for the exponential function. Being smooth is not enough."),
+        (1.0, r"That is the distance around 0. Around 0.5 the obstacle is a little further away, at a slant."),
+        (0.5, "Nothing is wrong at 0. The obstacle is not on the real line."),
+    ),
+)
+
+
 def _layers(random, dtype):
     """Keras layers, each with data and the place of one weight."""
 
