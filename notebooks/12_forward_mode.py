@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 12 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 7 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -43,8 +43,6 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().system(
         f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
     )
-
-import math
 
 from tapelab import derivatives, gradcheck, plots, runtime
 from tapelab.exercises.sheets import forward_mode as exercises
@@ -203,8 +201,8 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 # during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path and
 # add where paths meet.
 #
-# Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that was given the tangent
-# 1.
+# Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. With two inputs, this run would answer for *one*, the one that was
+# given the tangent 1.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -515,7 +513,7 @@ for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. Least squares uses such
+# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. Least squares can use such
 # products with $J^\top J$ in place of a Hessian.
 #
 # ### Exercise: There and back (8 min)
@@ -578,7 +576,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient; a rule that clips it belongs to no $Jv$.
+# Section 9 builds it from two tapes. The rule must be *linear* in the upstream gradient; a rule that clips it belongs to no $Jv$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -656,20 +654,20 @@ for _ in range(10):  # gradient descent on (relu(w) - relu(-w) - 1)²
 assert stuck.numpy() == 0.0
 
 # %% [markdown]
-# The derivative is 1. The tape says 0 and 2, which is not even between the slopes on the two sides. The chain rule holds for slopes; fed with *choices*, it returns something else.
+# The derivative is 1. The tape says 0 and 2, which is not even between the slopes on the two sides. The chain rule holds for slopes; fed with *choices*, it returned something else.
 # The accumulator takes the same rules and agrees, so a comparison of the two modes does not notice. Values do.
 #
-# Inputs drawn at random miss the kink. Zeros are not random: a bias or a weight that starts at 0, padding, black pixels, a residual that fits exactly. Descent on
+# Normally distributed inputs miss the kink. Exact zeros hit it: a bias or a weight that starts at 0, padding, black pixels, what another ReLU has cut off. Descent on
 # $(\operatorname{relu}(w) - \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stays there for ever.
 #
-# For functions put together of such pieces, the tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient
-# almost everywhere, and its integral along a path is the change of the function. Small noisy steps along it end where the field contains 0, which may
-# be a point, such as this one, where the gradient is not 0. The square root is no such piece: of $\sqrt{x^2}$ the tape says NaN at 0.
+# For functions put together of ReLUs, minima and maxima, the tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the
+# gradient almost everywhere, and its integral along a path is the change of the function. At this point it holds 0, where the gradient is 1. Of
+# $\sqrt{x^2}$ the tape says NaN at 0.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
 #
-# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
+# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In this discretised differential equation
 # each output depends on its own input and the two beside it:
 
 
@@ -702,15 +700,13 @@ assert np.count_nonzero(banded) == 34
 np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 
 # %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. Methods for large sparse systems
-# rest on this; the idea is yours to find.
+# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. The idea is yours to find.
 #
 # ### Exercise: A band in three passes (20 min)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
-# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
+# $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
 # of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
 
 
@@ -722,141 +718,13 @@ def banded_jacobian(f, x):
 exercises.band.check(banded_jacobian)
 
 # %% [markdown]
-# ## 9. Going further: Taylor coefficients
+# ## 9. Going further: where the accumulator gets its rules
 #
-# A dual number drops $\varepsilon^2$. Keep it, and more powers, and the same run yields higher derivatives: a **truncated Taylor series** with coefficients
-# $c_k = f^{(k)}(x) / k!$. To multiply two of them, multiply the polynomials and drop the high powers. For $r = 1/c$, solve $c\,r = 1$ one power at a time:
-#
-# $$r_0 = 1/c_0, \qquad r_k = -r_0 \sum_{j=1}^{k} c_j\, r_{k-j}$$
-
-
-# %%
-def multiply(a, b):
-    return np.convolve(a, b)[: len(a)]
-
-
-def reciprocal(c):
-    r = np.zeros_like(c)
-    r[0] = 1.0 / c[0]
-    for k in range(1, len(c)):
-        r[k] = -r[0] * np.dot(c[1 : k + 1], r[k - 1 :: -1])
-    return r
-
-
-order = 60
-x = np.zeros(order + 1)
-x[:2] = 0.5, 1.0  # the value 0.5, the tangent 1
-one = np.eye(order + 1)[0]
-taylor = reciprocal(one + multiply(x, x))  # of 1 / (1 + x²) at 0.5
-print("c0 to c3:", taylor[:4].round(4))
-
-# %% [markdown]
-# This is *Taylor-mode* automatic differentiation. TensorFlow does not have it. What it has is accumulators inside accumulators, each of which differentiates what the one inside it computes:
-
-
-# %%
-def derivative(f):
-    def slope(x):
-        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
-            y = f(x)
-        return accumulator.jvp(y)
-
-    return slope
-
-
-def bell(x):
-    return 1.0 / (1.0 + x**2)
-
-
-f = bell
-for k in range(4):
-    print(f"c{k} = {f(tf.constant(0.5)).numpy() / math.factorial(k):7.4f}")
-    f = derivative(f)
-
-# %% [markdown]
-# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series, the function's *jet*, $k + 1$: to order 60, only the series is practical.
-#
-# Nesting has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
-
-# %%
-x = Dual(1.0, 1.0)
-inner_slope = (x + Dual(1.0, 1.0)).tangent
-print("Dual:        ", (x * inner_slope).tangent)
-
-
-def nested(x):
-    y = tf.constant(1.0)
-    with tf.autodiff.ForwardAccumulator(y, tf.constant(1.0)) as accumulator:
-        z = x + y
-    return x * accumulator.jvp(z)
-
-
-print("accumulators:", derivative(nested)(tf.constant(1.0)).numpy())
-
-# %% [markdown]
-# `Dual` says 2. `x` and the inner number both move by the same $\varepsilon$, so the inner tangent holds the outer one too: **perturbation confusion**. TensorFlow's accumulators know
-# their own tangents apart, and say 1.
-#
-# The function $1/(1 + x^2)$ is smooth on the whole real line. Draw its Taylor polynomials around 0.5, with more and more terms.
-#
-# **Predict.** How far from 0.5 do the polynomials follow the function, as the order grows?
-
-# %%
-exercises.radius.guess(...)  # a distance, a number in place of the dots
-
-# %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
-k = np.arange(order // 2, order + 1)
-radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test: 1 / k has the same limit, later
-print(f"radius of convergence: {radius:.2f}")
-
-at = np.linspace(-1.5, 2.5, 400)
-plt.plot(at, 1 / (1 + at**2), color="black", linewidth=3, label="1 / (1 + x²)")
-for degree, style, colour in ((4, "-.", plots.ORANGE), (12, "--", plots.BLUE), (60, "-", plots.RED)):
-    plt.plot(at, np.polyval(taylor[degree::-1], at - 0.5), style, color=colour, label=f"order {degree}")
-for edge in (0.5 - radius, 0.5 + radius):
-    plt.axvline(edge, linestyle=":", color=plots.GREY)
-plt.ylim(-0.5, 2.0)
-plt.xlabel("x")
-plt.ylabel("value")
-plt.plot(0.5, 0.8, "o", color="black")
-plt.annotate("centre", (0.5, 0.8), (0.62, 0.88))
-plt.title(f"The polynomials converge only within {radius:.2f} of the centre")
-plt.legend()
-plt.show()
-
-# %% [markdown]
-# No further than 1.12, however many terms you take: this is the **radius of convergence**. The obstacle is not on the real line. At $x = \pm i$ the function is infinite, and the distance from 0.5 to $i$ in the complex
-# plane is $\sqrt{0.25 + 1} \approx 1.118$. The coefficients, all computed at one real point, already know about it.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-exercises.radius.reveal(radius)
-np.testing.assert_allclose(radius, np.sqrt(1.25), rtol=0.01)
-k = np.arange(order + 1)
-np.testing.assert_allclose(taylor, (-1.0) ** k * np.imag((0.5 - 1j) ** -(k + 1.0)), rtol=1e-9, atol=1e-12)  # 1/(x - i)
-f = bell
-for k in range(4):
-    np.testing.assert_allclose(f(tf.constant(0.5)) / math.factorial(k), taylor[k], rtol=1e-4, atol=1e-5)
-    f = derivative(f)
-for distance in (-1.0, 1.0):  # inside: the error falls
-    errors = [np.polyval(taylor[n::-1], distance) - 1 / (1 + (0.5 + distance) ** 2) for n in (20, 40, 60)]
-    assert np.abs(errors[2]) < 5e-3 < np.abs(errors[0])
-for distance in (-1.25, 1.25):  # outside: it grows
-    errors = [np.polyval(taylor[n::-1], distance) - 1 / (1 + (0.5 + distance) ** 2) for n in (12, 60)]
-    assert np.abs(errors[1]) > 20 * np.abs(errors[0]) > 5
-four_numbers = Dual(Dual(2.0, 1.0), Dual(1.0, 0.0))  # for the second order
-assert (four_numbers * four_numbers * four_numbers).tangent.tangent == 12.0
-assert (Dual(1.0, 1.0) * inner_slope).tangent == 2.0  # confused
-assert derivative(nested)(tf.constant(1.0)) == 1.0
-
-# %% [markdown]
-# ## 10. Going further: where the accumulator gets its rules
-#
-# Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, with a rule for the *backward* pass alone. For each operation the accumulator
+# Your `Dual` needed a rule for each operation. TensorFlow's operations have rules for the *backward* pass. For an operation other than a copy the accumulator
 # takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
 # which is $J$. This is the *two-tape trick* (Townsend, 2017), and the accumulator applies it to one operation after another.
 #
-# So forward mode needs no new rules for TensorFlow's operations. A custom gradient is another matter (section 6). Below, $x^2$ has the
+# So forward mode needs no table of rules of its own. A custom gradient is another matter (section 6). Below, $x^2$ has the
 # backward rule $3u$, which is not its derivative: so you can see who asks the rule.
 
 # %%
@@ -879,12 +747,11 @@ print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows
-# the operations inside the decorated function. It does ask the rule where the call is hidden in a graph of its own, as in a `tf.function` that is
-# called. So rely on neither. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an
+# the operations inside the decorated function. Of `tf.function(square)` it says 3: there the call is hidden in a graph of its own. So rely on neither. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an
 # error.
 #
 # The trick fails at an operation whose backward rule uses an operation without a gradient, as bicubic resizing does. And inside a `tf.function` the
-# accumulator fails at loops that keep tensors in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
+# accumulator fails at loops that take moving numbers from a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
@@ -1026,7 +893,7 @@ with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# The same construction gives forward mode to any library that has reverse mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
+# The same construction gives forward mode to any library that can differentiate its own backward pass. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
 # whatever the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then
 # that result is `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
 
@@ -1040,7 +907,7 @@ def jvp_from_tapes(f, x, v):
 exercises.tapes_only.check(jvp_from_tapes)
 
 # %% [markdown]
-# ## 11. Going further: in one line
+# ## 10. Going further: in one line
 #
 # `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and takes Keras variables as they are.
 
@@ -1066,10 +933,10 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# ## 12. Check it independently
+# ## 11. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and
-# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so no step is too short.
+# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so the tiny step costs no digits here.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -1122,9 +989,8 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode. Dual numbers are W. K. Clifford's (1873).
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
 # - J. N. Lyness, C. B. Moler (1967), ["Numerical differentiation of analytic functions"](https://doi.org/10.1137/0704019): derivatives by complex numbers; W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X), made the step tiny.
-# - J. M. Siskind, B. A. Pearlmutter (2008), ["Nesting forward-mode AD in a functional framework"](https://doi.org/10.1007/s10990-008-9037-1): perturbation confusion, and its cure.
 # - J. Bolte, E. Pauwels (2021), ["Conservative set valued fields, automatic differentiation, stochastic gradient methods and deep learning"](https://arxiv.org/abs/1909.10300): kinks.
-# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: both modes.
 # - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117); J. Townsend (2017), ["A new trick for calculating Jacobian vector products"](https://j-towns.github.io/2017/06/12/A-new-trick.html): forward mode from reverse mode.
 #
 # **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;
