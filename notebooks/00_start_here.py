@@ -17,8 +17,8 @@
 # %% [markdown]
 # # Start here
 #
-# You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative, exact to rounding,
-# with no formula from you. Where it cannot, it answers `None`, or worse. **What is in this collection, and how does a notebook work?**
+# You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative,
+# with no formula from you. **What is in this collection, and how does a notebook work?**
 #
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
@@ -96,7 +96,7 @@ print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
 print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The slope is $1/4$ at 0 and nearly nothing far out: a model whose outputs sit there may learn next to nothing from its errors.
+# The slope is $1/4$ at 0 and nearly nothing far out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -146,7 +146,7 @@ assert slope_at_two == 12.0
 
 # %% [markdown]
 # The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
-# the product rule to each. A trainable `tf.Variable`, the default, is watched unasked; the tensor of section 1 had to be watched.
+# the product rule to each. The variable `at` was watched unasked; the tensor of section 1 had to be watched.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests the statements
@@ -155,7 +155,7 @@ assert slope_at_two == 12.0
 # Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
 # and what you found. Nothing is broken: the notebook goes on.
 #
-# A parameter's comment gives the range in which all checks hold.
+# Where a parameter's comment gives a range, all checks hold in it.
 
 # %% [markdown]
 # **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
@@ -279,7 +279,7 @@ plt.show()
 # Which way to go?
 #
 # - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
-# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **For most people that is enough: stop there**, and come back with a question.
+# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **You may stop there**, and come back with a question.
 # - **You take a course:** all of them in order, one at a sitting. 00 to 09 and first aid take some 16 hours.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
@@ -297,7 +297,7 @@ plt.show()
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 26 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
-# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
+# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 24 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
 #
 # </details>
@@ -385,7 +385,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters.
+# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order matters in which these cells run.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -401,7 +401,7 @@ sheets.show_progress()
 # %% [markdown]
 # ## 5. Check it independently
 #
-# Near its end each notebook finds a result again in a way that knows nothing of tapes. Here there are two: calculus,
+# Near its end each notebook finds a result again in another way. Here there are two: calculus,
 # $\sigma' = \sigma\,(1 - \sigma)$, and a central difference in NumPy,
 # $(\sigma(x + h) - \sigma(x - h)) / 2h$, in float64.
 
@@ -431,7 +431,7 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 # - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
 # - Commit to a prediction, run the cell, compare; work in a copy of your own (section 2).
 # - The map shows what each notebook rests on (section 3).
-# - `runtime.report()` says what a session runs on; `runtime.start(seed)` makes its random numbers repeat (section 4).
+# - `runtime.report()` says what a session runs on; `runtime.start(seed)` made a draw repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
