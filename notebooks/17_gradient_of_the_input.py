@@ -305,7 +305,7 @@ moved = tf.gather(model(near) - model(x[:8]), y[:8], batch_dims=1)
 assert np.median(np.abs(moved - first_order)) < 0.05 * np.median(np.abs(moved)) + 1e-4
 
 # %% [markdown]
-# The map finds the quarter, and inside it you see speckle and no digit. That is no fault of the tape. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* A black pixel has contributed nothing, and a change of it may do a lot.
+# The map finds the quarter, and inside it you see speckle and no digit. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* A black pixel has contributed nothing, and a change of it may do a lot.
 #
 # The speckle has a second cause. A network of ReLUs and maxima is **piecewise linear**: each piece has its own gradient, and a small step leads onto another piece. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a common variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: square the one gradient that you have.
 
@@ -512,7 +512,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Sixty-four forward passes in place of one backward pass buy a good map, here among the best. It answers its question plainly: *what happens without this patch?* Where a picture is small and time is not short, it is the first thing to try.
+# Sixty-four forward passes in place of one backward pass buy a good map, here among the best. It answers its question plainly: *what happens without this patch?*
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #

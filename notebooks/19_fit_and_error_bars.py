@@ -266,12 +266,12 @@ assert 4 <= steps_to(halved) <= 8
 # %% [markdown]
 # ## 3. Error bars from the same Jacobian
 #
-# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. (At the old minimum $J^\top r = 0$; and once more the curvature of the residuals is left out.) So the parameters are a linear function of the noise. If the noise
+# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. So the parameters are a linear function of the noise. If the noise
 # of each point is independent, with variance $\sigma^2$, the parameters' covariance matrix is $\sigma^2 A A^\top$. Multiply out, and one $J^\top J$ cancels:
 #
 # $$C = \sigma^2\, (J^\top J)^{-1}, \qquad \sigma^2 \approx \hat\sigma^2 = \frac{\lVert r\rVert^2}{100 - 4}.$$
 #
-# Divide by $100 - 4$: four parameters have been fitted to the noise too, and the residuals are a little smaller than the noise. The roots of the diagonal of $C$ are the **standard errors**. (You solve with a matrix, never invert it; but here the inverse *is* the result.)
+# Divide by $100 - 4$: four parameters have been fitted to the noise too, and the residuals are a little smaller than the noise. The roots of the diagonal of $C$ are the **standard errors**.
 
 # %% tags=["nbval-ignore-output"]
 variance = squares[-1] / (100 - 4)

@@ -187,7 +187,7 @@ assert abs(distances[0.9]) < 1e-9
 np.testing.assert_allclose(abs(distances[1.0]), 1, rtol=1e-9)
 
 # %% [markdown]
-# Three per cent above the limit the factor of a step is $1 - 2.06 = -1.06$, and $1.06^{100} = 339$. The loss grows with its square, a hundred-thousandfold. There is no mild way of being above the limit.
+# Three per cent above the limit the factor of a step is $1 - 2.06 = -1.06$, and $1.06^{100} = 339$. The loss grows with its square, a hundred-thousandfold.
 
 # %% [markdown]
 # ## 2. The sharpness of a network, while it trains

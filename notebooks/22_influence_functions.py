@@ -165,8 +165,6 @@ figure.suptitle("Change of the test loss, in thousandths")
 plt.show()
 
 # %% [markdown]
-# The forecast was not told which labels are wrong. It needs the gradient of each example's loss, a Hessian, and *one* linear system.
-#
 # **You will be able to**
 #
 # - say how a minimum moves when one example loses weight, and why it does not move along that example's gradient (section 1),
