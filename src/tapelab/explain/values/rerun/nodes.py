@@ -1,8 +1,9 @@
 """The log as a list of nodes, one for each operation that ran, also inside a tf.function or a branch.
 
-The body of a function is interpreted again, operation by operation, with the inputs that the call had; one that holds a
-custom gradient or a loop stays whole. What the call itself returned for its backward pass is *pinned*: used in place of
-what is computed again. So random numbers, dropout masks and variables that were changed since are the true ones.
+The body of a function is interpreted again, operation by operation, with the inputs that the call had, and a loop in it
+round by round; one that holds a custom gradient stays whole. What the call itself returned for its backward pass is
+*pinned*: used in place of what is computed again. So random numbers, dropout masks and variables that were changed since
+are the true ones, but for those within a loop.
 """
 
 import ast
@@ -29,6 +30,9 @@ from tapelab.process.tensorflow import tf
 
 Keys: TypeAlias = Sequence[int]  # of values of a trace
 Pins: TypeAlias = Mapping[str, tf.Tensor]  # name of a tensor in a graph → its true value
+
+
+_MANY = 50_000  # nodes: a loop that makes more would take minutes
 
 
 class NotInterpreted(Exception):
@@ -184,7 +188,9 @@ class _Interpreter:
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = function_body(operation.graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, is_recorded)
-        if operation.type in LOOPS or has_custom_gradient(operation):
+        if operation.type in LOOPS:
+            return self._loop(operation, inputs, is_recorded)
+        if has_custom_gradient(operation):
             raise NotInterpreted(operation.type)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
@@ -198,6 +204,16 @@ class _Interpreter:
             line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0],
         )  # fmt: skip
         return keys
+
+    def _loop(self, operation: tf.Operation, inputs: Keys, is_recorded: bool) -> Keys:
+        """Run a loop round by round: each has its own nodes."""
+        names = (operation.get_attr(part).name for part in ("cond", "body"))
+        condition, body = (function_body(operation.graph, name) for name in names)
+        while self._is_true(self._graph_run(condition, inputs, {}, False)[0]):
+            inputs = self._graph_run(body, inputs, {}, is_recorded)
+            if len(self._trace.nodes) > _MANY:
+                raise NotInterpreted("a long loop")
+        return inputs
 
     def _is_true(self, key: int) -> bool:
         if key in self._unknown:
