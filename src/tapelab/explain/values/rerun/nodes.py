@@ -34,7 +34,7 @@ Pins: TypeAlias = Mapping[str, tf.Tensor]  # name of a tensor in a graph → its
 
 
 _OF_TENSORFLOW = re.compile(r"\b(while|cond|map|scan|foldl|foldr)(_\d+)?/+")  # scopes that are no layers
-_MANY = 50_000  # nodes: a loop that makes more would take minutes
+_MANY = 5_000  # nodes: a loop that makes more stays whole, as it would take many seconds
 
 
 class NotInterpreted(Exception):
