@@ -164,15 +164,16 @@ class _Hessian(Recipe):
             require_one_dtype(call.dtypes)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             outer.watch(call.sources)
-            recording = call.record(persistent=True)
+            recording = call.record()
             call.require_second_order()
             call.require_scalar()
             factoring, plan = self._planned(call)
-            gradients = [None if own is None else tf.reshape(own, [-1]) for own in gradient(recording)]
+            between = [] if factoring is None else [*factoring.outputs, *factoring.met]
+            found = gradient(recording._replace(sources=[*call.sources, *between]))
+            gradients = [None if own is None else tf.reshape(own, [-1]) for own in found[: len(call.sources)]]
             call.require_connected(gradients)
             if factoring is not None:
-                tapes = outer, recording.tape
-                blocks = factored_blocks(call, factoring, tapes, recording.outputs[0], self.packed, plan.chunk)
+                blocks = factored_blocks(call, factoring, outer, found, self.packed, plan.chunk)
         if factoring is None:
             blocks = self._rows(call, outer, gradients, plan.chunk)
         outputs = self._assembled(call, blocks)
