@@ -325,27 +325,27 @@ def _product(pair: _Pair, span: slice = slice(None)) -> tf.Tensor:
     """Return a pair's rows of these inputs, shape (inputs of the first, its units, inputs of the second, units)."""
     left, units = pair.left[span], pair.rows.size
     # A product for each i and j, so that the result lies as it is wanted: (i, j, k, l).
-    block = _batched(left[:, tf.newaxis] * pair.right, pair.second)
+    block = _batched(tf.expand_dims(left, 1) * pair.right, pair.second)
     moved = [pair.jacobians.get(use.met.ref()) if use.met is not None else None for use in pair.columns.uses]
     if any(part is not None for part in moved):
         parts = [
             tf.zeros([units, left.shape[1], _inputs_of(use)], left.dtype) if part is None else part
             for part, use in zip(moved, pair.columns.uses, strict=True)
         ]
-        weighted = left[:, :, tf.newaxis] * pair.delta  # (i, batch, l)
+        weighted = tf.expand_dims(left, 2) * pair.delta  # (i, batch, l)
         turned = tf.transpose(tf.concat(parts, 2), [0, 2, 1])  # (j, k, batch)
         if units == 1:  # as matrices of three axes: see `wrong.require_safe`
-            block += tf.matmul(turned, weighted)[:, tf.newaxis]
+            block += tf.expand_dims(tf.matmul(turned, weighted), 1)
         else:
-            block += tf.matmul(turned, weighted[:, tf.newaxis])
+            block += tf.matmul(turned, tf.expand_dims(weighted, 1))
     return block
 
 
 def _batched(left: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """Products of (i, k, batch) and (j, batch, l), each with each: (i, j, k, l)."""
     if second.shape[0] == 1:
-        return tf.matmul(left, second)[:, tf.newaxis]
-    return tf.matmul(left[:, tf.newaxis], second)
+        return tf.expand_dims(tf.matmul(left, second), 1)
+    return tf.matmul(tf.expand_dims(left, 1), second)
 
 
 def _inputs_of(use: Use) -> int:
