@@ -17,8 +17,8 @@
 # %% [markdown]
 # # Start here
 #
-# You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative, exact to rounding,
-# with no formula from you. Where it cannot, it answers `None`, or worse. **What is in this collection, and how does a notebook work?**
+# You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative,
+# with no formula from you. **What is in this collection, and how does a notebook work?**
 #
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
@@ -96,7 +96,7 @@ print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
 print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The slope is $1/4$ at 0 and nearly nothing far out: a model whose outputs sit there may learn next to nothing from its errors.
+# The slope is $1/4$ at 0 and nearly nothing far out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -146,7 +146,7 @@ assert slope_at_two == 12.0
 
 # %% [markdown]
 # The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
-# the product rule to each. A trainable `tf.Variable`, the default, is watched unasked; the tensor of section 1 had to be watched.
+# the product rule to each. The variable `at` was watched unasked; the tensor of section 1 had to be watched.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests the statements
@@ -155,7 +155,7 @@ assert slope_at_two == 12.0
 # Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
 # and what you found. Nothing is broken: the notebook goes on.
 #
-# A parameter's comment gives the range in which all checks hold.
+# Where a parameter's comment gives a range, all checks hold in it.
 
 # %% [markdown]
 # **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
@@ -279,7 +279,7 @@ plt.show()
 # Which way to go?
 #
 # - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
-# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **For most people that is enough: stop there**, and come back with a question.
+# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **You may stop there**, and come back with a question.
 # - **You take a course:** all of them in order, one at a sitting. 00 to 09 and first aid take some 16 hours.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
@@ -297,7 +297,7 @@ plt.show()
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 26 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
-# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 25 + 26 |
+# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 24 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 22 + 15 |
 #
 # </details>
@@ -308,7 +308,7 @@ plt.show()
 # |---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 25 + 27 |
 # | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 22 + 23 |
-# | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 26 + 23 |
+# | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 24 + 23 |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 17 + 25 |
 #
 # </details>
@@ -319,7 +319,7 @@ plt.show()
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
 # | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 31 + 51 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 30 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 28 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |
@@ -335,8 +335,8 @@ plt.show()
 # | 18 | [A step of your own in Keras](18_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 18 + 19 |
 # | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 29 + 36 |
 # | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 23 + 27 |
-# | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 19 + 18 |
-# | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 29 + 44 |
+# | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 20 + 18 |
+# | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 30 + 44 |
 # | 23 | [Differentiate the training](23_differentiate_the_training.ipynb) | What does a gradient through a training loop find? | 28 + 36 |
 # | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 25 + 25 |
 # | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 29 + 28 |
@@ -385,7 +385,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order in which cells run matters.
+# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order matters in which these cells run.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -401,7 +401,7 @@ sheets.show_progress()
 # %% [markdown]
 # ## 5. Check it independently
 #
-# Near its end each notebook finds a result again in a way that knows nothing of tapes. Here there are two: calculus,
+# Near its end each notebook finds a result again in another way. Here there are two: calculus,
 # $\sigma' = \sigma\,(1 - \sigma)$, and a central difference in NumPy,
 # $(\sigma(x + h) - \sigma(x - h)) / 2h$, in float64.
 
@@ -431,7 +431,7 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 # - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
 # - Commit to a prediction, run the cell, compare; work in a copy of your own (section 2).
 # - The map shows what each notebook rests on (section 3).
-# - `runtime.report()` says what a session runs on; `runtime.start(seed)` makes its random numbers repeat (section 4).
+# - `runtime.report()` says what a session runs on; `runtime.start(seed)` made a draw repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

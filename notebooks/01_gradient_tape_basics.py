@@ -82,7 +82,7 @@ print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 #
 # ## 1. Record forwards, read backwards
 #
-# TensorFlow saw three operations, one after another, and wrote each one down as it ran. That
+# TensorFlow saw three arithmetic operations, one after another, and wrote each one down as it ran. That
 # list is the **tape**, and each of its lines is an **entry**. `y`, the result you ask about, is the **target**; `x`, the
 # input you ask about, is the **source**.
 #
@@ -298,7 +298,7 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
-# TensorFlow's tape differentiates hundreds of operations, on tensors of any shape, and records only inside its `with` block.
+# TensorFlow's tape differentiates hundreds of operations, on tensors, and records inside its `with` block.
 #
 # ### Exercise: Two more entries (6 min)
 #
@@ -352,12 +352,12 @@ for name, g in gradients.items():
 # $$J = \begin{pmatrix} 1 & 0 & 2 & 0 & 3 & 0 \\ 0 & 1 & 0 & 2 & 0 & 3 \end{pmatrix}, \qquad
 # u^{\mathsf T} J = \begin{pmatrix} 1 & 2 & 2 & 4 & 3 & 6 \end{pmatrix}.$$
 #
-# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. Each differentiable operation
+# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. The operation
 # has a rule that goes straight from the upstream gradient $u$ to
-# $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
+# $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large
 # as the kernel. Backpropagation is one VJP after another.
 #
-# One kind of gradient is no tensor. Where `tf.gather(table, rows)` looks up rows of a table, and nothing else uses the table, TensorFlow returns `tf.IndexedSlices`: the rows that were used. Keras' optimisers take them; `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
+# Where `tf.gather(table, rows)` looks up rows of a table, and nothing else uses the table, the gradient is no tensor but `tf.IndexedSlices`: the rows that were used. Keras' optimisers take them; `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -409,7 +409,7 @@ exercises.dense_backward.check(backward)
 # %% [markdown]
 # ## 4. Gradient descent by hand
 #
-# The gradient points uphill. To lower a loss, go the other way: a step of size $s$ replaces each variable $v$ by
+# To lower a smooth loss, go against its gradient: a step of size $s$ replaces each variable $v$ by
 # $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s\,\lVert g \rVert^2$, the step times the squared norm of the whole
 # gradient.
 #
@@ -503,8 +503,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# Every step leaves at right angles to the line of equal loss through its point. In a long valley that way leads to the
-# opposite wall: the path crosses the valley first, then creeps along its floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
+# Each of these steps leaves at right angles to the line of equal loss through its point. The first lead to the
+# opposite wall; then the path creeps along the floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -528,7 +528,7 @@ assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it cr
 # %% [markdown]
 # ### Exercise: A step that never climbs (10 min)
 #
-# A learning rate that suits one place is too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
+# A learning rate that suits one place can be too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
 # variable, and `size` is the first step size to try, a Python float.
 #
 # Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
@@ -620,7 +620,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
 #
-# The result of every entry can be a source, too. Let $x = 3$, $y = x \cdot x$ and
+# The result of an entry can be a source, too. Let $x = 3$, $y = x \cdot x$ and
 # $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. Then the same tape is
 # asked for $\mathrm dy/\mathrm dx$.
 
@@ -640,7 +640,7 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# A tape lets go of its record as it reads it. The record answers **one** call, with as many sources as you
+# This tape lets go of its record as it reads it. The record answers **one** call, with as many sources as you
 # like. For several calls, pass `persistent=True`, and `del tape` when
 # you have asked your last question.
 
@@ -662,9 +662,7 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape records an operation if a floating-point or complex number that goes into it is watched, or comes out of a
-# recorded operation.
-# Trainable variables are watched from their first use. Tensors are not: you must ask.
+# A tape watches trainable floating-point variables from their first use in its block. Tensors it does not: you must ask.
 
 # %%
 x = tf.constant(3.0)
@@ -745,8 +743,8 @@ assert with_if[1] is with_if[2] is None
 assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# The tape sees the operations that run, and no others: nothing was computed from `b`. `gate` chose
-# the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
+# The tape saw the operation that ran: nothing was computed from `b`. `gate` chose
+# the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: both sides were computed before it picked, so `b` is on the
 # record. **Here `None` says that no gradient got through to the source, and 0 that one did, and is zero.**
 #
 # A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
@@ -810,7 +808,7 @@ plt.show()
 # Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and no loop.
 #
 # Where their number changes, the value drops by 100. There the function has no derivative, and the tape returns
-# the derivative of the run. A tape differentiates **what ran**, at this input.
+# the derivative of the run.
 #
 # ### Exercise: None, zero or a number (4 min)
 #
@@ -878,7 +876,7 @@ assert loss < 0.3
 assert accuracy > 0.9
 
 # %% [markdown]
-# That is all of training. Now hold the network still, and ask how the score of a digit changes with each *pixel*: the
+# Now hold the network still, and ask how the score of a digit changes with each *pixel*: the
 # gradient with respect to the input. The image is a tensor, so `watch` it. The target has an entry for each of four
 # images, and `gradient` differentiates their sum; no score depends on another image, so each row is the gradient of its
 # own.
@@ -962,9 +960,9 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 #
 # - The tape is a list. Read upwards, multiply along each path and add where paths meet: that is the backward pass (section 1).
 # - A tape that trains takes some twenty lines of Python; with tensors each entry turns an upstream gradient into a vector–Jacobian product, and each gradient has its source's shape (sections 2 and 3).
-# - `assign_sub` takes the step; a small step $s$ lowers the loss by about $s\,\lVert g \rVert^2$, a long one may raise it (section 4).
+# - `assign_sub` takes the step; a small step $s$ lowered the loss by about $s\,\lVert g \rVert^2$, a long one raised it (section 4).
 # - The gradient of a non-scalar target is the gradient of its sum; reduce a loss yourself (section 5).
-# - A tape answers one call unless it is persistent, follows what it watches, and keeps of an `if` or a loop the operations that ran (sections 6, 7 and 8).
+# - A tape answers one call unless it is persistent, follows what it watches, and keeps of Python's `if` or a loop the operations that ran (sections 6, 7 and 8).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Training with a tape
 #
-# `model.fit` hides a loop of a few lines: take some examples, compute a loss, differentiate it, move every parameter against its gradient. Write those lines yourself, and you
+# `model.fit` hides a loop of a few lines: take some examples, compute a loss, differentiate it, move the parameters. Write those lines yourself, and you
 # can change any of them. **What is in a training loop, and what does each line do?**
 
 # %% [markdown] tags=["badges"]
@@ -129,7 +129,7 @@ assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 #
 # The data are images of handwritten digits, values from 0 to 1, and their labels, 0 to 9.
 #
-# Every step does four things with one **mini-batch**, always in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
+# Each step of this loop does four things with one **mini-batch**, in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
 # *inside* the tape's block, because they must be recorded. The last two belong outside.
 
 # %% alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables." jupyter={"source_hidden": true} tags=["figure"]
@@ -198,9 +198,9 @@ assert [g.shape for g in gradients] == [(height * width, hidden), (hidden,), (hi
 
 # %% [markdown]
 # A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
-# $-\log\frac1{10} = \log 10 \approx 2.303$. Random weights mostly come out a little above that. A *data* loss far from the logarithm of the number of classes is a sign of a mistake. A penalty, as in section 3, comes on top.
+# $-\log\frac1{10} = \log 10 \approx 2.303$. If the first cross-entropy of a fresh model lies far from the logarithm of the number of classes, look for a mistake. A penalty, as in section 3, comes on top.
 #
-# Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. An optimiser wants (gradient, variable) pairs, in this order. Do both from the same start:
+# Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
 
 # %% tags=["nbval-ignore-output"]
 for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
@@ -221,9 +221,9 @@ assert loss_after < float(loss) - 0.02
 assert difference < 1e-6
 
 # %% [markdown]
-# Why an optimiser, then? Most of them keep a memory: momentum keeps one tensor for each variable, Adam two.
+# Why an optimiser, then? It can keep a memory: SGD with momentum one tensor for each variable, Adam by default two.
 #
-# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. A model of this size can learn them by heart: the loss must go to nearly 0. If it does not, there is a mistake to find.
+# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. This model can learn them by heart: the loss should go to nearly 0. If it does not, look for a mistake.
 
 # %% tags=["nbval-ignore-output"]
 model.set_weights(initial)
@@ -246,7 +246,7 @@ assert sum(check_layer.losses) > np.log(classes)  # a penalty that is larger tha
 # %% [markdown]
 # ## 2. What the printed numbers mean
 #
-# `update_state` adds a batch to a metric, `result` reads the average so far,
+# `update_state` adds a batch to this metric, `result` reads the average so far,
 # `reset_state` starts anew. The metric knows nothing of epochs. Forget the reset, and after losses of 4 and 2 in epoch 1 and of
 # 1 in epoch 2 it reads $7/3 \approx 2.333$, the loss of neither.
 #
@@ -325,10 +325,9 @@ exercises.pieces.check(gradient_in_pieces)
 # %% [markdown]
 # ## 3. What the loop must ask of the model
 #
-# `model.fit` does two more things: it tells the layers whether they are being trained, and it adds the model's own losses.
+# `model.fit` also tells the layers whether they are being trained, and adds the model's own losses.
 #
-# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes everything on. Batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
-# cannot know which it is. The model below is trained with `training=True`. What does each way of asking say of it?
+# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes everything on. Batch normalisation that is not frozen uses the batch's statistics while training, and its stored ones afterwards. The model below is trained with `training=True`. What does each way of asking say of it?
 
 # %% tags=["nbval-ignore-output"]
 fixed_batches = list(batches)  # the same batches, in the same order, for every run of this section
@@ -373,7 +372,7 @@ check_dropped = tf.keras.layers.Dropout(0.8, seed=1)(tf.ones(1000), training=Tru
 np.testing.assert_allclose(np.unique(check_dropped), [0.0, 5.0], rtol=1e-6)
 
 # %% [markdown]
-# With `training=True` the accuracy is another each time, and lower. Left out, the argument means `False` here: the loop runs, the loss falls, and the dropout never happens. So pass it in both places.
+# With `training=True` the accuracy varies, and is lower. Left out, the argument means `False` here: the loop runs, the loss falls, and the dropout never happens. So pass it in both places.
 #
 # **`model.losses`.** A **regulariser** is a penalty that belongs to a layer, here a hundredth of the sum of the squared entries of its kernel. It pulls the weights towards 0.
 #
@@ -414,7 +413,7 @@ check_kernel.assign(2.0 * check_kernel)  # the model is not called again
 np.testing.assert_allclose(sum(regularised.losses), 0.01 * tf.reduce_sum(check_kernel**2), rtol=1e-5)
 
 # %% [markdown]
-# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, and that is all it does. A loop that does not add the list has no penalty, and nothing warns. Keras computes the penalty at the moment when you *read* the list, so read it inside the tape's block.
+# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, and that is all it does. This loop does not add the list, and nothing warns. Keras computes this penalty at the moment when you *read* the list, so read it inside the tape's block.
 #
 # ### Exercise: The loop, from an empty cell (15 min)
 #
@@ -491,9 +490,9 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call. Python code such as `append` or `print` runs while tracing, and at no other time.
+# One entry for each *shape*, not for each call. Python code such as this `append` runs while tracing, and at no other time.
 #
-# A graph is made for what TensorFlow knows of the arguments beforehand: their shapes, and three things more.
+# A graph is made for what TensorFlow knows of the arguments beforehand: their shapes, and more.
 
 
 # %%
@@ -539,7 +538,7 @@ for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_
 assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# A **Python value** is one: a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own, and so does another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
+# Each **Python value** got a graph: a learning rate that changes at each step would compile at each step. Hand it over as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
 # TensorFlow's guide has [all the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
 # Compiling is for speed; section 6 shows what else it changes. `python_function` is the step without its compilation. Both take ten steps from the same start.
@@ -565,13 +564,13 @@ np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 
 # %% [markdown]
-# The model is small, so a step is mostly Python's work. A wide layer has less to gain.
+# Most of the eager step was not arithmetic.
 
 
 # %% [markdown]
 # ## 5. Judge the result
 #
-# Now the whole training. A compiled function keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated. The weights of the epoch with the lowest validation loss are kept.
+# Now the whole training. This compiled step keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated. The weights of the epoch with the lowest validation loss are kept.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -756,7 +755,7 @@ for check_from_logits in (True, False):
 assert check_accuracy[True] > check_accuracy[False] + 0.05
 
 # %% [markdown]
-# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. Inside the interval it is worse, since there is a gradient, of another loss: the logits 0.2 and 0.7 get −3.9 and 1.1. Training goes on, and learns badly.
+# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. Inside the interval it is worse, since there is a gradient, of another loss: the logits 0.2 and 0.7 get −3.9 and 1.1. Training goes on, and here learns worse.
 # [04](04_when_the_gradient_is_wrong.ipynb) collects gradients that are wrong without being `None`.
 #
 # ### Exercise: What the loss sends back (8 min)
@@ -833,12 +832,12 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Its first test is to overfit one batch (section 1).
 # - A metric gathered during an epoch averages over models that are gone; to compare training and validation images, evaluate both with the same weights (section 2).
 # - Pass `training=` in both places, and add `sum(model.losses)`: without it a regulariser does nothing (section 3).
-# - `tf.function` compiles the step; its Python code runs for each new combination of shapes, dtypes, structures and Python values, not for each call (section 4).
+# - `tf.function` compiles the step; its Python code runs for each trace, not for each call (section 4).
 # - Validation images choose, and show when the loss turns up; the test images are looked at once. A confusion matrix says which classes are taken for which (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | labels of shape (n, 1) | a fine training accuracy, and an accuracy of your own near 1/classes | `np.ravel(labels)` |
+# | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) in your own | `np.ravel(labels)` |
 # | logits given to a loss that expects probabilities | a huge loss with a gradient of 0, or slow and bad learning | `from_logits=True` |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out | dropout never happens; batch normalisation does not learn its statistics | `training=True` in the step, `False` in the evaluation |

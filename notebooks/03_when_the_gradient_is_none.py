@@ -17,7 +17,7 @@
 # %% [markdown]
 # # When the gradient is None
 #
-# You ask a tape for a gradient, and it answers `None`: no error, no warning, no line number.
+# You ask a tape for a gradient, and it answers `None`: no error, no line number.
 # **Why is this gradient None, and what cures it?**
 
 # %% [markdown] tags=["badges"]
@@ -179,8 +179,7 @@ np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log of every
-# operation. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
+# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -204,7 +203,7 @@ plt.show()
 # %% [markdown]
 # The cast to `int32` ends the path: integers carry no gradient, and to the tape they are constants.
 #
-# The cure keeps the value in floating point: for positive numbers `tf.floor` cuts off the digits after the point as the cast does.
+# The cure keeps the value in floating point: for this demand `tf.floor` cuts off the digits after the point as the cast does.
 # Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
 # *value* of the rounded-down demand and the *gradient* of the demand: a **straight-through estimator**.
 
@@ -270,8 +269,7 @@ plt.show()
 # %% [markdown]
 # ## 3. Variables and watching
 #
-# A tape records an operation if one of its floating-point inputs is *watched*, or was computed by an operation that is on the tape. So the first question is whether the
-# path ever began.
+# A path begins at something that the tape *watches*. So the first question is whether it ever began.
 #
 # **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
 # 4, 6, 8 and 10. For each source, does the tape return the number or `None`?
@@ -304,7 +302,7 @@ assert gradients["constant"] is None
 assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 
 # %% [markdown]
-# By itself, a tape watches *trainable variables*, and nothing else. The sum of a variable and a number is
+# By itself, this tape watched the *trainable variable*, and nothing else. The sum of a variable and a number is
 # a tensor, even though a variable went into it.
 #
 # `tape.watched_variables()` lists the variables that the tape watches. The cure is `tape.watch`, before the first use.
@@ -343,7 +341,7 @@ assert check_tape.gradient(check_y, check_float) is None
 # %% [markdown]
 # ## 4. Computation outside TensorFlow
 #
-# A tape sees TensorFlow's operations. It does not see NumPy's: NumPy asks the variable for its values, computes, and returns an array. Back in TensorFlow, that
+# A tape sees TensorFlow's operations. It does not see NumPy's: `np.log1p` asks the variable for its values, computes, and returns an array. Back in TensorFlow, that
 # array is a constant.
 
 # %%
@@ -581,11 +579,10 @@ except LookupError as error:
     print("tf.image.adjust_contrast: LookupError,", complaint)
 
 # %% [markdown]
-# To pass nothing back is a *decision*. The slope of a staircase is of no use to training, so TensorFlow passes nothing
-# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
+# To pass nothing back is a *decision*. `tf.round` does so without a word, and so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
-# *Not registered* is a gap: nobody has written an entry. That is an error, raised when the backward pass *reaches* the operation, or at the call of a `tf.function` that holds it. It says nothing about the
+# *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation. It says nothing about the
 # mathematics. If the operation's result is an integer, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
 #
 # Here the gap can be closed. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
@@ -626,8 +623,6 @@ with tf.GradientTape() as check_tape:
 assert np.all(check_tape.gradient(check_y, x) == 0.0)
 assert difference < 1e-5
 assert contrast_gradient.shape == image.shape
-with np.testing.assert_raises(LookupError), tf.GradientTape():
-    tf.function(lambda: (x[0], tf.image.adjust_contrast(image, factor)))()  # no gradient asked for yet
 
 # %% [markdown]
 # ## 9. Zeros instead of None
@@ -718,7 +713,7 @@ tf.config.run_functions_eagerly(False)
 assert check_unrolled is None
 
 # %% [markdown]
-# A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
+# The tape recorded the call of the `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
 # use. That zero travels to $b$ and comes out as a number.
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
@@ -891,19 +886,19 @@ assert unwritten < 1e-5
 # ## Recap
 #
 # - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists. `explain` names the cause, the line and a line to write instead (sections 1 and 2).
-# - A tape watches trainable variables, and what you tell it to watch before use (section 3).
+# - A tape watches trainable variables, and whatever you tell it to watch before use (section 3).
 # - A path holds inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
-# - Not registered is a `LookupError`, eagerly where the backward pass reaches it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so may a `tf.function` with several outputs (sections 8 and 9).
+# - Not registered was a `LookupError` where the backward pass reached it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so may a `tf.function` with several outputs (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a non-trainable variable, a tensor, `watch` after use | `None`; `watched_variables()` lacks the source | `watch` before the first use |
+# | a non-trainable variable, a tensor, `watch` after use | `None`, or a part of the gradient | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
 # | NumPy, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
-# | `assign` inside the tape | `None` for what was assigned | add inside, assign outside |
-# | the target is finished after the `with` block | `None` for every source | move the last line inside |
+# | `assign` inside the tape | `None` for the value that was assigned | add inside, assign outside |
+# | the target is finished after the `with` block | `None` | move the last line inside |
 # | an operation that nobody has registered | `LookupError`; `None` if its result is an integer | write it with other operations |
 # | `None` among the gradients of a Keras optimiser | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Stop gradient
 #
-# A tape follows every recorded path from a target back to a source. Sometimes a formula contains a value that you mean as a *number*, although it was computed from that source.
+# A tape follows every recorded path from a target back to a source. Sometimes you mean a value in a formula as a *number*, although it was computed from that source.
 # **How do you cut one path and keep the others?**
 
 # %% [markdown] tags=["badges"]
@@ -142,8 +142,7 @@ assert tf.norm(d_kernel) > 0.0  # by the regulariser's own path
 assert others == [None, None, None]
 
 # %% [markdown]
-# $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. Nothing before the cut does,
-# unless another path leads to it.
+# $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: $w$ enters after the cut. $y$ enters before it, and no other path leads there.
 #
 # To freeze the *trainable variables* of a layer, leave them out of the sources. A cut behind the layer is not enough: a regulariser in `model.losses` is a path of its own.
 
@@ -184,7 +183,7 @@ assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(sq
 # Two paths lead from `z` back to $y$. One is cut, and the gradient comes from the open one, $5y$.
 # In the picture the square *is* recorded: the cut comes after it, on the dashed arrow.
 #
-# Such a gradient is exact, for another function: the one in which what is cut **is held at its present value**. Here $9 + 5y$.
+# The answer is the exact gradient of another function, $9 + 5y$, in which what is cut **is held at its present value**.
 
 # %% [markdown]
 # Now move the cut yourself. Three paths lead from $x$ to $z = f(x)\,g(x) + h(x)$, with $f(x) = x^2$, $g(x) = \cos x$ and $h(x) = x$. A thick arrow carries the gradient
@@ -260,9 +259,9 @@ assert paused == [1.0, 7.0]
 assert stopped == [1.0, 1.0]
 
 # %% [markdown]
-# `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and holds for all who differentiate it.
-# So a function can cut its own path, without knowing which tape is running. That works inside a layer, inside a
-# `tf.function`, and in forward mode: take the `ForwardAccumulator` below on trust, until [12](12_forward_mode.ipynb).
+# `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and both meet it.
+# So a function can cut its own path, without knowing which tape is running, also inside a
+# `tf.function` and in forward mode: take the `ForwardAccumulator` below on trust, until [12](12_forward_mode.ipynb).
 
 
 # %%
@@ -295,9 +294,9 @@ assert compiled.experimental_get_tracing_count() == 1
 # | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
 # |---|---|---|
 # | what it is | a block | an operation on one tensor |
-# | whom it tells | one tape | every tape, and forward mode |
-# | what it cuts | all that runs in the block | the paths through `t` |
-# | where it works | where the tape is at hand, and runs ([05](05_recording_control.ipynb), section 5) | anywhere |
+# | whom it tells | one tape | every tape that records it, and forward mode |
+# | what it cuts | all that runs in the block | the paths through its result; other uses of `t` stay open |
+# | where it works | where the tape is at hand, and runs ([05](05_recording_control.ipynb), section 5) | also in a layer or a `tf.function` |
 
 # %% [markdown]
 # ## 4. A straight-through estimator
@@ -408,7 +407,7 @@ assert tape.gradient(loss, latent) is None
 # %% [markdown]
 # ### Exercise: A hard choice with a soft gradient (10 min)
 #
-# `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. That choice is flat: a small change of the scores does not change it. So
+# `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. Its gradient is `None`. So
 # borrow the gradient of the softmax of each row: for any upstream gradient, `tape.gradient` must return what it returns for
 # `tf.nn.softmax(scores, axis=1)`.
 
@@ -493,7 +492,7 @@ assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 # %% [markdown]
 # Below 1. The loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. Open, descent does both. It ends with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. Knowledge distillation and self-supervised learning contain this line; section 7 has its most famous case.
+# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not.
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
@@ -609,7 +608,7 @@ assert check_tape.gradient(check_paused, check_layer.kernel) is None
 # Every cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
 #
 # Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the *beginning* nothing in the
-# branch is watched, so nothing is recorded, as under `stop_recording`. That holds because this branch has no variables. A layer's variables are watched whatever comes in: there, `stop_recording` is the way.
+# branch is watched, so nothing is recorded, as under `stop_recording`. That holds because this branch has no variables. A tape at its default watches a layer's variables whatever comes in: there, `stop_recording` is the way.
 #
 # All this is eager code. A `tf.function` sees its whole program before it runs: do not carry these counts over.
 
@@ -642,7 +641,7 @@ exercises.freeze_body.check(answer)
 # %% [markdown]
 # ## 7. Going further: a target with a random next state
 #
-# Reinforcement learning trains a model towards a value that it computes itself, which it calls *bootstrapping*. Take a walker on a line of states, with an exit at either end. Each step goes
+# To train a model towards a value that it computes itself is called *bootstrapping* in reinforcement learning. Take a walker on a line of states, with an exit at either end. Each step goes
 # left or right with equal probability. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
 # reward to be expected from there?
 
@@ -792,11 +791,7 @@ for rewards in ((1.0, 1.0), (0.0, 2.0)):  # always to the right; the last step p
 
 # %% [markdown]
 # A lower loss, and wrong values: as in section 5, descent also moves the targets, and draws neighbours together. It can, because one state has two *next states*, and no table fits both. For a walker that
-# always goes right there is one next state, and both versions find the truth. Nor is the cut safe everywhere: with a function in place of the table, and steps that are not the walker's own, the
-# semi-gradient can diverge (Baird, 1995).
-
-# %% [markdown]
-# In deep reinforcement learning the target comes from a **target network** (Mnih and others, 2015): a second copy of the weights, refreshed now and then. Its path needs no cut, as long as nobody passes the copy to the optimiser.
+# always goes right there is one next state, and both versions find the truth.
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -838,17 +833,17 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # %% [markdown]
 # ## Recap
 #
-# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when `t` is held still, and `None` where no path is left (sections 1 and 2).
-# - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation and holds for every tape and for forward mode (section 3).
+# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when this value is held still, and `None` where no path is left (sections 1 and 2).
+# - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation, for tapes and for forward mode (section 3).
 # - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
-# - A target that is being learnt is held still: with its path open, and a follower that cannot reach it, descent finds a lower loss and wrong values (section 5).
-# - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants. A random next state makes an open target path harmful (sections 6 and 7).
+# - With the path of its target open, a student that could not reach it drew the teacher away: a lower loss, and the wrong teacher (section 5).
+# - Run eagerly, a cut at either end of a branch saved its backward pass, and a cut at the beginning its memory, too. On the random walk the open target path led to wrong values (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a variable is to be frozen and only one of its paths is cut | a gradient that is not zero | cut every path, or leave the variable out of the sources |
+# | a variable is to be frozen and only one of its paths is cut | the gradient of its other paths | cut every path, or leave the variable out of the sources |
 # | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
-# | the path of a target that is being learnt, left open | a lower loss, and a wrong target | `tf.stop_gradient(target)` |
+# | the path of a target that is being learnt, left open | descent moves the target to its follower | `tf.stop_gradient(target)` |
 # | a cut at the end of a large branch | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
 #
 # **Further reading**
@@ -858,6 +853,5 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # - R. S. Sutton (1988), ["Learning to predict by the methods of temporal differences"](https://doi.org/10.1007/BF00115009).
 # - L. Baird (1995), ["Residual algorithms: reinforcement learning with function approximation"](https://doi.org/10.1016/B978-1-55860-377-6.50013-X).
 # - R. S. Sutton, A. G. Barto (2018), ["Reinforcement learning: an introduction"](http://incompleteideas.net/book/the-book-2nd.html): the random walk, semi-gradients, and the naive residual gradient.
-# - V. Mnih and others (2015), ["Human-level control through deep reinforcement learning"](https://doi.org/10.1038/nature14236): target networks.
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by any other.

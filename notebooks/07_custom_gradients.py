@@ -82,7 +82,7 @@ print("f'(0)   =", slope(log1pexp_plain, 0.0).numpy())
 print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 
 # %% [markdown]
-# The true $f'(100)$ is 1, to more than forty digits. Nothing warned; put this into a loss, and every weight that its gradient reaches is NaN after the next step.
+# The true $f'(100)$ is 1, to more than forty digits. Nothing warned.
 #
 # **You will be able to**
 #
@@ -141,11 +141,10 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. To the backward pass, a decorated function is one box with one rule, which it asks in place of the operations inside.
+# `tf.custom_gradient` does that. Where one of its arguments is watched, a decorated function is one box with one rule, which the backward pass asks in place of the operations inside.
 #
 # The function returns two things: its value, and a *backward function*. The backward function receives
-# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the gradient with respect to the function's argument. From the forward pass it may use any value
-# in the enclosing scope.
+# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the gradient with respect to the function's argument. It may use values of the forward pass, here `e`.
 
 
 # %%
@@ -191,12 +190,12 @@ assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 
 # %% [markdown]
-# A custom gradient mends the *derivative*. The value, 100 in exact arithmetic, still overflows. `tf.nn.softplus` mends both.
+# This mends the *derivative* alone. The value, 100 in exact arithmetic, still overflows. `tf.nn.softplus` mends both.
 
 # %% [markdown]
 # ### Exercise: A norm that survives zero (8 min)
 #
-# The Euclidean norm of a zero vector is 0, and a tape that differentiates it returns NaN. Write the backward function of `norm_of_rows`: `x` has shape
+# The norm of a zero row is 0, and a tape returns NaN for the gradient of `tf.norm` there. Write the backward function of `norm_of_rows`: `x` has shape
 # (rows, columns), the value has shape (rows,), and so does `upstream`. Where a row is zero, its gradient is to be zero.
 
 
@@ -250,7 +249,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 # With the clip's own gradient every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
 #
 # Rounding is the other classic. For this pattern there is a ready-made wrapper, on the last line:
-# `tf.grad_pass_through(f)` computes an `f` that keeps the shape, and passes the gradient on unchanged.
+# `tf.grad_pass_through(f)` computes an `f` of one tensor that keeps its shape and dtype, and passes the gradient on unchanged.
 #
 # Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
 
@@ -298,7 +297,7 @@ assert slope(tf.grad_pass_through(tf.reduce_sum), [1.0, 2.0]).shape == ()  # unc
 # $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
 #
 # This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone, provided that the equation's own derivative with respect to the
-# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for every $\varepsilon < 1$. So the backward function needs one value from the
+# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for $0 \le \varepsilon < 1$. So the backward function needs one value from the
 # forward pass, and nothing is solved twice.
 
 # %%
@@ -692,8 +691,8 @@ for _ in range(5):
 # On the right is something worse than NaN. From $x = 52$ at the latest, the plain version's second derivative is 1, where the truth is 0: finite, wrong, and without a warning. It is the
 # difference of two terms that nearly cancel, and the second underflows to 0 first.
 #
-# Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: TensorFlow
-# differentiates it again and again, and all stays finite. Where such an operation exists, prefer it; section 6 gives one more reason.
+# Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
+# differentiates it four times more, and all stays finite. Where such an operation exists, prefer it; section 6 gives one more reason.
 
 # %% [markdown]
 # ## 6. Going further: save and load
@@ -794,7 +793,7 @@ folder.cleanup()
 # - *clip* and *ordinary* give both derivatives. The saved backward function consists of TensorFlow operations, which have derivatives of their own.
 # - *nested* gives the first alone: the custom gradient *inside* the backward function was not saved. The only hint is a warning of "unsaved custom gradients" in the log.
 #
-# So a model that is to be differentiated twice after loading needs backward functions of ordinary operations that are stable by themselves, such as `tf.sigmoid`.
+# So a SavedModel that is to be differentiated twice needs backward functions of ordinary operations that are stable by themselves, such as `tf.sigmoid`.
 
 # %% [markdown]
 # ## 7. Going further: register a gradient for an operation
@@ -851,12 +850,12 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 
 # %% [markdown]
 # `contrast_slopes` is the same before and after, and so is `tf.image`. The registry is **global**: one table for the whole process, in which a name can be entered once and never taken back, and which every tape reads.
-# That is right for an operation that you have written yourself, and for nothing else. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
+# Enter an operation that you have written yourself. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
 
 # %% [markdown]
 # ## 8. Check it independently
 #
-# A custom gradient is a claim that nobody checks: TensorFlow believes whatever numbers you return. So check it. Central differences in float64, of functions written
+# TensorFlow believes the numbers that a backward function returns. So check them. Central differences in float64, of functions written
 # in NumPy, know nothing of tapes.
 #
 # The last line disagrees, as it should: the straight-through gradient is not a derivative.
@@ -896,17 +895,17 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 #
 # - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1).
 # - A backward function may pass the gradient straight through a rounding or a clip (section 2).
-# - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 3).
+# - The implicit function theorem gives the derivative of a solution from the equation; `tf.stop_gradient` on the solver's input saves the memory (section 3).
 # - A backward function takes `variables=` where the function uses trainable ones, also with no tape open, and consists of TensorFlow operations (section 4).
 # - For the second derivative, give the first a custom gradient and pass what it depends on as an argument. Custom gradients are saved with a model, one level deep; a fresh process tells whether they were (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
-# | the decorated function uses a trainable variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
-# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 6) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
+# | the decorated function uses a trainable variable, or a Keras layer's kernel, frozen or not | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
+# | forward mode through a custom gradient | in section 6 of [12](12_forward_mode.ipynb) the derivative of the decorated function's own code, not of the rule | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
-# | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |
+# | a saved model tested in the process that saved it | it works there, also where a fresh process has `LookupError` | load it in a fresh process |
 # | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |
 # | an entry in the registry for a type that is not yours | every tape in the process uses it | `tf.custom_gradient` |
 #

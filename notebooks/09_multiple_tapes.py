@@ -230,7 +230,7 @@ assert len(check_rows) > 1
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
 #
-# `watch_accessed_variables=False` turns off that a tape watches every trainable variable; from then on it watches what you name.
+# With `watch_accessed_variables=False` a tape watches what you name.
 #
 # The model has two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -307,7 +307,7 @@ plt.show()
 # %% [markdown]
 # The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`.
 #
-# Every tape can tell which variables it has watched:
+# The variables that each of them has watched:
 
 # %%
 for name, tape in tapes.items():
@@ -355,7 +355,7 @@ for key in ("w1", "b1", "w2", "b2"):
 # %% [markdown]
 # ## 4. What watching too much costs
 #
-# A tape keeps the tensors that its backward rules read ([05](05_recording_control.ipynb), section 2). Which ones depends on what it watches. Here is a deep model, and a count of those that are still in memory:
+# Which tensors a tape keeps ([05](05_recording_control.ipynb), section 2) depends on what it watches. Here is a deep model, and a count of those that are still in memory:
 
 # %%
 weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]
@@ -491,8 +491,8 @@ assert [modest, greedy] == [1, depth]
 np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# The same gradient, and twelve layers visited instead of one. Run eagerly, a tape goes back from the target through *everything that it recorded* on the way there, whichever source you ask for. In a
-# `tf.function` the backward pass is part of a graph, and TensorFlow removes the operations that no result needs.
+# The same gradient, and twelve layers visited instead of one. Run eagerly, this tape goes back through *all layers that it recorded*, although you ask for the last weight. In a
+# `tf.function` the backward pass is part of a graph, and TensorFlow removes such work before it runs.
 #
 # And several tapes over one run? Each has its own list of operations.
 #
@@ -529,7 +529,7 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# A list holds *references*: a tensor that several tapes keep is in memory once, and free when the last tape that needs it is gone. So a second tape that watches the same costs little memory. A forgotten one that
+# A list holds *references*: a tensor that several tapes keep is in memory once, and here it is free when the last of them is gone. So a second tape that watches the same costs little memory. A forgotten one that
 # watches too much costs all of it, however modest the others are.
 
 # %% [markdown]
@@ -659,15 +659,15 @@ for found in gradients.values():
 # - Tapes that are open together record independently. Each knows the paths that begin at its own sources; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
-# - A tape keeps what the operations after its sources need; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass visits all that was recorded on the way to the target (section 4).
+# - What a tape keeps depends on how much comes after its sources. Run eagerly, it went back through all twelve layers that it had recorded, for the last weight, too (section 4).
 # - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a tape is asked for another tape's source | `None` | ask the tape that watches it |
 # | `watch_accessed_variables=False`, and a source not watched | `None` | `watch` each source before its first use |
-# | one early source is watched besides a late one | memory and time as if everything were watched | a tape that watches the late source alone |
-# | a tape outlives its use | its tensors stay in memory | `del tape`, or leave the function that made it |
+# | one early source is watched besides a late one | memory and time as if everything after it were watched | a tape that watches the late source alone |
+# | a tape that is persistent, or was not asked, outlives its use | its tensors stay in memory | `del tape`, or leave the function that made it |
 #
 # **Further reading**
 #

@@ -222,9 +222,9 @@ np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
 # ## 2. The gradient of a sum, not a Hessian
 #
 # The slope in the figure is `first(xs)`, with `xs` a vector of 201 points, and `gradient` of a vector is the gradient of its **sum**. For $x^3$,
-# element by element, this does no harm. In general it does.
+# element by element, this does no harm.
 #
-# Take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$, and each of its three
+# Now take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$, and each of its three
 # elements has a slope in three directions.
 #
 # **Predict.** How many numbers does the gradient of the gradient hold?
@@ -435,7 +435,7 @@ exercises.penalty.check(penalised_gradient)
 # $$\frac1n \sum_i \Bigl( \ell_i + \lambda \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2 \Bigr).$$
 #
 # Here the gradient of a sum is a help: $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$.
-# Batch normalisation would couple the examples; see [15](15_batch_jacobians.ipynb).
+# Batch normalisation, in training, would couple the examples; see [15](15_batch_jacobians.ipynb).
 #
 # The training step calls `input_gradients`, with the inner tape, inside its outer tape's block. A weight of 0 gives ordinary training.
 
@@ -544,7 +544,7 @@ np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no e
 # %% [markdown]
 # ## 5. A second derivative that is wrong
 #
-# Networks trained with a gradient penalty often normalise their layers. Here are seven samples, a kernel, layer normalisation, softplus, and a weighted
+# Here are seven samples, a kernel, layer normalisation, softplus, and a weighted
 # sum as the score, in float64. The penalty is the squared norm of the score's gradient with respect to the samples.
 
 # %%
@@ -644,7 +644,7 @@ plt.show()
 # The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check of
 # symmetry does not find it. `GroupNormalization`, and in training `BatchNormalization`, call `moments` too. A note in TensorFlow's source, from
 # [2018](https://github.com/tensorflow/tensorflow/pull/19609), says that the stop does not change the gradient. It is right about the first one.
-# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists which derivatives of TensorFlow and Keras are wrong.
+# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists more derivatives of TensorFlow and Keras that are wrong.
 #
 # The cure is to write the variance out. `RMSNormalization`, which subtracts no mean, needs no cure. Where the Keras layer has to stay, see section 7.
 
@@ -852,7 +852,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # - Ask the inner tape before the outer block closes, and watch a tensor on both. Otherwise the second derivative is `None` (section 1).
 # - For a vector, nested gradients are the column sums of the Hessian, which is the Jacobian of the gradient (section 2).
 # - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of its gradient. Penalise the squared norm (sections 3 and 4).
-# - `tf.nn.moments` stops the gradient of the mean, so second derivatives through Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning (section 5).
+# - `tf.nn.moments` stops the gradient of the mean, so second derivatives with respect to the inputs of Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

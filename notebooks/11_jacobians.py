@@ -102,8 +102,8 @@ for ax, path, title, names in (
 plt.show()
 
 # %% [markdown]
-# A smooth function from the plane to the plane turns a small circle very nearly into an ellipse. Four numbers say which ellipse, and which dot lands
-# where: the function's *Jacobian*.
+# This function turns a small circle very nearly into an ellipse. Four numbers say which ellipse, and which dot lands
+# where: its *Jacobian* at the point.
 #
 # **You will be able to**
 #
@@ -115,7 +115,7 @@ plt.show()
 # %% [markdown]
 # ## 1. A linear map
 #
-# Near a point, a function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
+# Near a point, a differentiable function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
 # Jacobian,
 #
 # $$J_{ij} = \frac{\partial y_i}{\partial x_j},$$
@@ -160,7 +160,7 @@ print("Jv:", Jv.numpy().round(4))
 
 # %% [markdown]
 # **Backwards.** A *cotangent* $u$ weights the outputs: it makes the scalar $u \cdot y$ of them. The **vector–Jacobian product** $u^\top J$ (VJP, or
-# pullback) is that scalar's gradient, and what every backward pass computes.
+# pullback) is that scalar's gradient: one backward pass.
 
 # %%
 u = tf.constant([0.6, -0.8])  # as many numbers as outputs
@@ -181,7 +181,7 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 #
 # One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two random vectors test a
 # backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$: an accumulator may use the
-# rule under test, and then the two agree whatever the rule says.
+# rule under test, and then a wrong rule that is linear passes.
 #
 # Tangents are solid, from left to right: the unit circle on the left, its image on the right. Cotangents are dashed, from right to left.
 
@@ -331,8 +331,8 @@ plt.show()
 # %% [markdown]
 # ## 3. A tensor source
 #
-# With a source that has axes of its own, the result has the **target's axes first, then the source's**: `jacobian[i..., j...]` is the derivative of
-# `target[i...]` with respect to `source[j...]`; of a complex target's real part, if the source is real.
+# With a source that has axes of its own, the result has the **target's axes first, then the source's**. For a real target and source,
+# `jacobian[i..., j...]` is the derivative of `target[i...]` with respect to `source[j...]`.
 #
 # A batch of 7 examples with 5 features goes through 10 units: the output has shape (7, 10), the kernel (5, 10).
 #
@@ -407,27 +407,23 @@ check_sum = tf.reduce_sum(check_jacobian, axis=[0, 1])
 np.testing.assert_allclose(check_sum, check_tape.gradient(check_y, check_layer.kernel), rtol=0, atol=1e-13)
 assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].repeat(inputs, axis=1)])
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
-with tf.GradientTape(persistent=True) as check_tape:
-    check_tape.watch(point)
-    check_y = tf.complex(point, point**2)
-np.testing.assert_array_equal(check_tape.jacobian(check_y, point), np.eye(2))  # the imaginary part is lost
 
 # %% [markdown]
 # What is not zero has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
 #
 # $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
-# `tape.jacobian` computes and stores every zero. Section 8 shows how to write such a formula down.
+# `tape.jacobian` has computed and stored every zero. Section 8 shows how to write such a formula down.
 
 # %% [markdown]
 # ## 4. Several sources, several targets
 #
 # `sources` may be a container, as in `gradient`, nested or not. The result has the same structure.
 #
-# A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target,
-# or all that do pass through an operation such as `tf.round`. Inside a loop or branch of a graph, `tf.round` gives zeros.
+# A source from which no recorded path leads to the target gives `None`, or zeros of the full shape if you ask for them. For a Keras variable, ask with
+# its `.value`.
 #
-# The first line below holds back a warning: outside a `tf.function` a call of `jacobian` traces a new graph (section 9).
+# The first line below holds back a warning: outside a `tf.function` each of these calls of `jacobian` traces a new graph (section 9).
 
 # %%
 tf.get_logger().setLevel("ERROR")
@@ -483,12 +479,9 @@ assert not np.any(zeros)
 with tf.GradientTape(persistent=True) as check_tape:
     without_effect = 0.0 * unused
 assert not np.any(check_tape.jacobian(without_effect, unused, experimental_use_pfor=False))  # zeros, and not None
-with tf.GradientTape() as check_round:
-    check_rounded = tf.round(unused)
-assert check_round.jacobian(check_rounded, unused) is None
-with tf.GradientTape() as check_branch:
-    check_rounded = tf.function(lambda x: tf.cond(x[0, 0] < 1.0, lambda: tf.round(x), lambda: x))(unused)
-assert not np.any(check_branch.jacobian(check_rounded, unused))  # zeros, and not None
+check_built = tf.keras.layers.Dense(2)
+check_built.build((None, 3))
+assert not np.any(check_tape.jacobian(without_effect, check_built.kernel.value, unconnected_gradients="zero"))
 assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
 assert refused == "AttributeError: 'list' object has no attribute 'shape'"
 assert joined.shape == (batch * outputs + batch, inputs, outputs)
@@ -499,7 +492,7 @@ np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ## 5. What it costs: passes
 #
-# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other; in eager code, that needs a persistent tape. To count
+# Eagerly and with `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other, and needs a persistent tape. To count
 # them, put an identity into the path that notes each upstream gradient: a custom gradient ([07](07_custom_gradients.ipynb)).
 #
 # **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
@@ -594,7 +587,7 @@ for m, n in shapes:
 # Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: so training runs in reverse mode.
 #
 # The smaller side is the price of a function of which nothing else is known. One with a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two
-# Jacobians of two passes each, and their product is its own: four passes, not 128. Known zeros save passes, too ([12](12_forward_mode.ipynb)).
+# Jacobians of two passes each, and their product is its own: four passes, not 128. Known zeros can save passes, too ([12](12_forward_mode.ipynb)).
 #
 # Does the clock agree? Compile both ways, let them take turns, and take the median of 15.
 
@@ -743,13 +736,13 @@ np.testing.assert_array_equal(first(x), second(x))
 # %% [markdown]
 # No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right.
 #
-# By default `jacobian` does not loop. It traces **one** backward pass and rewrites that graph so that each operation handles a whole stack of upstream
-# gradients. The rewriting is called `pfor`, and needs a rule for each operation. The rule of `tf.roll` counts a negative axis wrongly: it rolls the
-# *stack*, and the rows change places. With `experimental_use_pfor=False` the passes run one by one.
+# By default `jacobian` traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream
+# gradients. The rewriting is called `pfor`, and has a rule for each kind of operation. The rule of `tf.roll` adds 1 to the axis, so −1 becomes 0: it rolls
+# the *stack*, and the rows change places. With `experimental_use_pfor=False` nothing is stacked.
 #
-# You cannot know which of a thousand rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random
+# You cannot know which of some three hundred rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random
 # cotangent** also sees errors that cancel in the sum. Where the product itself is no more than rounding, compare the difference and not the ratio.
-# A custom gradient that clips its upstream gradient fails the test as well: it is not linear, so no matrix is its Jacobian.
+# A custom gradient that clips its upstream gradient can fail the test as well: it is not linear, so no matrix is its Jacobian.
 
 
 # %%
@@ -872,10 +865,10 @@ exercises.pairs.check(jacobian_of_differences)
 # %% [markdown]
 # ## 9. Going further: inside one call
 #
-# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one. An operation without a rule is looped over, with a warning, or stops the program.
+# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one.
 #
-# Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
-# `tf.function` traces once:
+# Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. The
+# `tf.function` below traces once:
 
 # %%
 with tf.GradientTape(persistent=True) as tape:
@@ -902,7 +895,7 @@ print("traces in three compiled calls:", len(upstreams))
 
 # %% [markdown]
 # The stack has a price. It holds an **intermediate gradient** once for each target element, which can take far more memory than the
-# result. A network of 5 features, 4096 hidden units and 6 outputs shows it. A graph traced for fixed shapes knows those of all its tensors, so nothing is computed here:
+# result. A network of 5 features, 4096 hidden units and 6 outputs shows it. The shapes are read off the traced graph, so nothing is computed here:
 
 # %%
 into_hidden = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
@@ -926,8 +919,7 @@ print(f"the largest tensor: {stack_bytes:9,} bytes")
 
 # %% [markdown]
 # The largest tensor is the hidden layer's gradient, of shape (42, 7, 4096): one slice for each of the $7 \cdot 6$ target elements, more than
-# 800 times the result. Where the stack does not fit, `experimental_use_pfor=False` trades time for memory: one
-# slice at a time.
+# 800 times the result. Where the stack does not fit, `experimental_use_pfor=False` trades time for memory.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -971,7 +963,7 @@ np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 # %% [markdown]
 # ## 10. Going further: weights for a target
 #
-# The backward pass of `gradient` starts with a one for every entry of the target. A cotangent puts weights of your own there, and you may choose them when the recording is over.
+# Unless told otherwise, the backward pass of `gradient` starts with a one for every entry of the target. A cotangent puts weights of your own there, and you may choose them when the recording is over.
 
 # %%
 knob = tf.Variable(2.0)
@@ -982,7 +974,7 @@ for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
     print(f"weights {weights}: gradient {weighted.numpy()}")
 
 # %% [markdown]
-# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. One call of `gradient` is one vector–Jacobian product.
+# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1039,7 +1031,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
 # - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient. Sources may come in a container; the target is one tensor (sections 2 to 4).
-# - Without knowledge of its inside, a function takes a pass backwards for each output, or one forwards for each input; the elements are target size × source size (sections 5 and 6).
+# - Without knowledge of its inside, a Jacobian takes a pass backwards for each output, or one forwards for each input; the elements are target size × source size (sections 5 and 6).
 # - A right Jacobian gives the tape's own product with a random cotangent (section 7).
 #
 # | Trap | What you see | What to do |
@@ -1047,7 +1039,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
-# | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
+# | no recorded path from the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop | slow, and a warning | put it in a `tf.function` |
 # | a wide layer on the way | out of memory, though the result is small | `experimental_use_pfor=False` |

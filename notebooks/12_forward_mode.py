@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 12 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 11 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -203,8 +203,8 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 # during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path and
 # add where paths meet.
 #
-# Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that was given the tangent
-# 1.
+# Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. With two inputs, this run would answer for *one*, the one that was
+# given the tangent 1.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -515,7 +515,7 @@ for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. Least squares uses such
+# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. Least squares can use such
 # products with $J^\top J$ in place of a Hessian.
 #
 # ### Exercise: There and back (8 min)
@@ -656,20 +656,20 @@ for _ in range(10):  # gradient descent on (relu(w) - relu(-w) - 1)²
 assert stuck.numpy() == 0.0
 
 # %% [markdown]
-# The derivative is 1. The tape says 0 and 2, which is not even between the slopes on the two sides. The chain rule holds for slopes; fed with *choices*, it returns something else.
+# The derivative is 1. The tape says 0 and 2, which is not even between the slopes on the two sides. The chain rule holds for slopes; fed with *choices*, it returned something else.
 # The accumulator takes the same rules and agrees, so a comparison of the two modes does not notice. Values do.
 #
-# Inputs drawn at random miss the kink. Zeros are not random: a bias or a weight that starts at 0, padding, black pixels, a residual that fits exactly. Descent on
+# Normally distributed inputs miss the kink. Exact zeros hit it: a bias or a weight that starts at 0, padding, black pixels, what another ReLU has cut off. Descent on
 # $(\operatorname{relu}(w) - \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stays there for ever.
 #
-# For functions put together of such pieces, the tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the gradient
-# almost everywhere, and its integral along a path is the change of the function. Small noisy steps along it end where the field contains 0, which may
-# be a point, such as this one, where the gradient is not 0. The square root is no such piece: of $\sqrt{x^2}$ the tape says NaN at 0.
+# For functions put together of ReLUs, minima and maxima, the tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the
+# gradient almost everywhere, and its integral along a path is the change of the function. At this point it holds 0, where the gradient is 1. Of
+# $\sqrt{x^2}$ the tape says NaN at 0.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
 #
-# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
+# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In this discretised differential equation
 # each output depends on its own input and the two beside it:
 
 
@@ -702,15 +702,13 @@ assert np.count_nonzero(banded) == 34
 np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 
 # %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. Methods for large sparse systems
-# rest on this; the idea is yours to find.
+# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. The idea is yours to find.
 #
 # ### Exercise: A band in three passes (20 min)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
-# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
+# $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
 # of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
 
 
@@ -852,11 +850,11 @@ assert derivative(nested)(tf.constant(1.0)) == 1.0
 # %% [markdown]
 # ## 10. Going further: where the accumulator gets its rules
 #
-# Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, with a rule for the *backward* pass alone. For each operation the accumulator
+# Your `Dual` needed a rule for each operation. TensorFlow's operations have rules for the *backward* pass. For an operation other than a copy the accumulator
 # takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
 # which is $J$. This is the *two-tape trick* (Townsend, 2017), and the accumulator applies it to one operation after another.
 #
-# So forward mode needs no new rules for TensorFlow's operations. A custom gradient is another matter (section 6). Below, $x^2$ has the
+# So forward mode needs no table of rules of its own. A custom gradient is another matter (section 6). Below, $x^2$ has the
 # backward rule $3u$, which is not its derivative: so you can see who asks the rule.
 
 # %%
@@ -879,12 +877,11 @@ print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows
-# the operations inside the decorated function. It does ask the rule where the call is hidden in a graph of its own, as in a `tf.function` that is
-# called. So rely on neither. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an
+# the operations inside the decorated function. Of `tf.function(square)` it says 3: there the call is hidden in a graph of its own. So rely on neither. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an
 # error.
 #
 # The trick fails at an operation whose backward rule uses an operation without a gradient, as bicubic resizing does. And inside a `tf.function` the
-# accumulator fails at loops that keep tensors in a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
+# accumulator fails at loops that take moving numbers from a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
@@ -1026,7 +1023,7 @@ with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# The same construction gives forward mode to any library that has reverse mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
+# The same construction gives forward mode to any library that can differentiate its own backward pass. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
 # whatever the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then
 # that result is `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
 
@@ -1069,7 +1066,7 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
 # ## 12. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and
-# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so no step is too short.
+# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so the tiny step costs no digits here.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)

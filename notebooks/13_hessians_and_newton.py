@@ -17,8 +17,8 @@
 # %% [markdown]
 # # Hessians and Newton's method
 #
-# The gradient says which way a loss falls. It does not say how far that stays true. The second derivatives do, and together they
-# form one matrix, the Hessian. **How do second derivatives find a better step?**
+# The gradient says which way a loss falls. It does not say how far that stays true. The second derivatives say how the gradient changes, and together
+# they form one matrix, the Hessian. **How do second derivatives find a better step?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
@@ -167,7 +167,7 @@ print("Hessian: ", hessian.shape)
 print("H:       ", H.shape)
 
 # %% [markdown]
-# Both pairs of axes are (5, 8), the target's first. For linear algebra the last lines flatten each pair. The matrix is symmetric, because the order of two
+# Both pairs of axes are (5, 8), the target's first. The last lines flatten each pair. The matrix is symmetric, because the order of two
 # derivatives does not matter where the second derivatives are continuous.
 
 # %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
@@ -182,7 +182,7 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. They are **curvatures**: along an
+# A real symmetric matrix has real eigenvalues $\lambda$ and an orthogonal basis of eigenvectors $v$, with $Hv = \lambda v$. They are **curvatures**: along an
 # eigenvector the gradient changes at the rate of its eigenvalue.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
@@ -216,12 +216,12 @@ assert losses[-1] < 1e-15
 
 # %% [markdown]
 # The count of outputs says why. Near this kernel each output is a *linear* function of it, until a unit switches. The square of a linear function has a
-# constant Hessian of rank one, and an output that ReLU has set to zero contributes nothing. With $J$ the Jacobian of the 42 outputs:
+# constant Hessian of rank one at most, and an output that ReLU has set to zero contributes nothing. With $J$ the Jacobian of the 42 outputs:
 #
 # $$H = \tfrac{2}{42}\, J^\top J, \qquad \operatorname{rank} H = \operatorname{rank} J \le \text{active outputs}.$$
 #
 # $J^\top J$ is the **Gauss–Newton matrix**. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. Where the outputs are
-# curved functions of the source, as with another activation or for both kernels together, it only approximates $H$, and the bound is gone: $(ab)^2$ is
+# curved functions of the source, as with another activation or for both kernels together, $H$ has a further term, and the bound is gone: $(ab)^2$ is
 # one squared output of two weights, and its Hessian has no zero eigenvalue at $(1, 2)$.
 
 
@@ -395,12 +395,12 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
 # With $H$ itself the step is made of rounding errors. On some processors the solver refuses, and the row says `nan`. The second row has Levenberg's cure,
-# **damping**: add a small multiple $\varepsilon$ of the identity, and no eigenvalue is zero.
+# **damping**: add a small multiple $\varepsilon$ of the identity. No eigenvalue of this $H$ is negative, so now none is zero.
 #
 # The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
 # \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. The last line shows how good it is.
 #
-# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving, and can lose digits. To see how many,
+# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving with one right-hand side, and can lose digits. To see how many,
 # damp very little, and put each step back into the equation.
 #
 # **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
@@ -518,7 +518,7 @@ assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < b
 # The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards
 # the model's maximum. The `log cosh` step points downhill and **overshoots**, as the opening's jump did. Two failures, two cures:
 #
-# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative.
+# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative wherever $g \ne 0$.
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
 # condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$.
 
@@ -859,7 +859,7 @@ assert multiplied == (40**3 - 40) // 6
 #
 # With the whole Hessian, section 4's method runs on the whole model. Near a minimum with positive curvature the error of the quadratic model is of
 # third order, so each step leaves a distance in proportion to the *square* of the one before. This is **quadratic convergence**; gradient descent
-# multiplies the distance by a constant in the long run. The distance to the last point is printed: watch its exponents grow. The figure shows the
+# at a fixed rate multiplies the distance by a constant in the long run. The distance to the last point is printed: watch its exponents grow. The figure shows the
 # norm of the gradient, which falls less evenly.
 
 
@@ -946,8 +946,8 @@ exercises.downhill.check(downhill_step)
 # %% [markdown]
 # ## 9. Going further: blocks that are None
 #
-# In the model every variable meets every other. Where two do not, no path leads from one's gradient to the other. Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between them is zero. The tape says
-# `None`, and concatenation then stops with an error, a long way from its cause. Pass `unconnected_gradients="zero"` to every call that builds blocks.
+# In the model every variable meets every other. Where two do not, there may be no path from one's gradient to the other. Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between them is zero. The tape says
+# `None`, and concatenation then stops with an error, a long way from its cause. Pass `unconnected_gradients="zero"` to every call that builds blocks; of Keras variables, pass the `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -986,7 +986,7 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# Everything above was written out, so that nothing is hidden. In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
+# In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
 
 # %% tags=["nbval-ignore-output"]
 put(start)
@@ -996,9 +996,6 @@ print("largest difference from section 5:", f"{np.abs(packed - model_H).max():.0
 put(points[-1] + 1e-3 * rng.normal(size=n))
 report = optimize.newton(model_loss, wrt=variables, iterations=newton_steps, tolerance=1e-9)
 print("gradient:", f"{report.gradient_norm:.0e}", "after", len(report.iterations), "steps;", report.reason)
-
-# %% [markdown]
-# `optimize.newton` adapts its damping in another way than yours, so from a distant start the two may end in different minima. From a point near a minimum, both return to it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1057,11 +1054,11 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a kernel behind ReLU with more weights than active outputs: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
+# | squared outputs, no penalty, and a kernel behind ReLU with more weights than active outputs: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
-# | `inv(H) @ g` | lost digits, three times the work | `solve` |
-# | two variables that do not interact | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
+# | `inv(H) @ g` | three times the work, and digits may be lost | `solve` |
+# | no path from one variable's gradient to another | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**

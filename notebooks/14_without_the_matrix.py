@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Without the matrix
 #
-# A Hessian has $N^2$ entries, and with many parameters nobody can store it. *Multiplying* by it is cheap, and products are enough for a Newton step and
+# A Hessian has $N^2$ entries, 4 TB in float32 for a million parameters. *Multiplying* by it is cheap, and products are enough for a Newton step and
 # for a spectrum.
 # **How do you use a Hessian that is too large to store?**
 
@@ -216,7 +216,7 @@ assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 # $\varepsilon^{1/3}$, with errors near $3 \cdot 10^{-4}$ or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$.
 #
 # The *length* $h \lVert v\rVert$ counts, beside the distance over which the gradient bends: this $v$ has length 273, and the best $h$ is below a
-# thousandth. A quadratic loss bends nowhere, and a long step gives six digits. A ReLU network bends wherever a unit switches, and may leave fewer than
+# thousandth. A quadratic loss bends nowhere, and no step is too long. A ReLU network bends wherever a unit switches, and may leave fewer than
 # three.
 #
 # The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$. `output_gradients=v` forms the inner product.
@@ -262,10 +262,10 @@ pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
 print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
 
 # %% [markdown]
-# Both are exact but for rounding, and cost a few gradients, whatever $N$ is. Behind `tf.nn.moments` both are wrong ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right.
+# Both are exact here but for rounding, and cost a few gradients, not $N$. Behind the variance of `tf.nn.moments` both are wrong ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right.
 #
 # With a `tf.custom_gradient` in the loss, two tapes ask its rule, and an accumulator may pass it by. A straight-through clip, whose rule is *not* the
-# derivative, leaves no Hessian: a difference of gradients says how training's gradient changes along $v$, and two tapes do not.
+# derivative, leaves no Hessian: a difference of gradients says how training's gradient changes along $v$, and two tapes need not.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -371,7 +371,7 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# CG assumes positive curvature. Where $p^\top H p$ is not positive, the `if` stops it with what it has, or with the downhill direction if it has
+# All this holds for positive curvature. Where $p^\top H p$ is not positive, the `if` stops it with what it has, or with the downhill direction if it has
 # nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of damping. In exact arithmetic $n$ unknowns take at most $n$ rounds.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
@@ -764,7 +764,7 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 
 # %% [markdown]
 # L-BFGS wins again. Gauss–Newton leaves gradient descent behind: its matrix has no negative eigenvalue, and near a minimum with small residuals it is nearly Newton's method. Newton–CG meets negative curvature, stops its CG early, and
-# its steps are no longer Newton's. How it compares with the other two depends on the draw.
+# its steps are no longer Newton's.
 
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos
@@ -816,7 +816,7 @@ assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 # Nine, and not ten: raising all ten logits by the same amount changes nothing but the penalty. That nine stand *clear* is the pixels' doing. Their mean is far from zero, and each of the nine combinations of classes has one large direction along
 # that mean. With the mean taken out of the pixels, the gap after the ninth eigenvalue all but closes. The outliers that deep classifiers show are another matter (Sagun and others; Papyan). Sixty products gave them to three digits.
 #
-# The largest one is the speed limit of gradient descent. Along its eigenvector a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 did not settle.
+# The largest one is the speed limit of gradient descent. Near the minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 did not settle.
 #
 # The rest of the spectrum follows from the weights that `lanczos` also returns. A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights, averaged over a few such starts, say what share of the eigenvalues lies above any value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
 
@@ -988,7 +988,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # %% [markdown]
 # ## Recap
 #
-# - $Hv$ costs a few gradients, and no Hessian is formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length (section 1).
+# - $Hv$ cost a few gradients, and no Hessian was formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length (section 1).
 # - Conjugate gradients solves $Hs = -g$ with one product in each round, at most one, but for rounding, for each different eigenvalue. It stops at negative curvature (section 2).
 # - Newton–CG's steps plunge near a minimum. Whether it beats L-BFGS per gradient spent depends on the price of a product: linearise at $w$ (section 3).
 #
@@ -996,7 +996,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # |---|---|---|
 # | a product by differences in float32 | few digits, one or none with a bad step or a kink | differentiate the gradient |
 # | a Keras 3 variable in `ForwardAccumulator` | an error that names something else | pass `.value` |
-# | an embedding, or `tf.gather`: its gradient is `IndexedSlices` | `AttributeError` | `tf.convert_to_tensor` around the gradient |
+# | a gradient that is `IndexedSlices`, as an embedding's is | `AttributeError` | `tf.convert_to_tensor` around the gradient |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |

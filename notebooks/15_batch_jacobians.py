@@ -120,8 +120,8 @@ np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
 # ## 2. One Jacobian for each example
 #
 # The Jacobians that you want have shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian, **sum**
-# over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of every patch: in `einsum`, a letter that
-# stands twice takes the diagonal. The third way, `batch_jacobian`, never makes the large one. Below are the derivatives of output 0 of example 2:
+# over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of every patch: in `bobi->boi` the letter `b`
+# stands twice on the left and once on the right. The third way, `batch_jacobian`, never makes the large one. Below are the derivatives of output 0 of example 2:
 
 # %%
 tf.get_logger().setLevel("ERROR")  # each eager Jacobian traces a graph; TensorFlow would warn of it
@@ -276,8 +276,7 @@ tf.get_logger().setLevel("ERROR")
 
 # %% [markdown]
 # No error and no warning. `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. Others differ loudly: the gradient of a `tf.map_fn` or a
-# `tf.scan` inside raises a `TypeError`, and an operation without a rule, such as `tf.linalg.lu`, is looped over with a warning. A variable is changed
-# once, not once for each example.
+# `tf.scan` inside raises a `TypeError`. A variable is changed once, not once for each example.
 #
 # So ask for a **certificate**: draw one example at random, and compute it alone.
 
@@ -293,8 +292,8 @@ def certified(function, rows, elements):
 print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
 print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
 # %% [markdown]
-# A fault of a rule shows in nearly every row that meets it. Where a branch depends on the row, test one row of each branch. And do the rows
-# add up to what training uses? With a mean loss, their mean has to be the batch's gradient:
+# Both faults above show in every row. Where a branch depends on the row, test one row of each branch. And do the rows
+# add up to what training uses? With a mean loss of independent examples, their mean has to be the batch's gradient:
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape_of_losses:
@@ -423,8 +422,8 @@ np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine
 # %% [markdown]
 # ## 5. When the examples are not independent
 #
-# `batch_jacobian` assumes two things. The first axis of target and source is the batch: it checks that they have the same size, and raises a
-# `ValueError` if not. With as many outputs as inputs, a batch that stands last gets through.
+# `batch_jacobian` assumes two things. The first axis of target and source is the batch: it checks that they have the same size, and raises an
+# error if not. With as many outputs as inputs, a batch that stands last gets through.
 #
 # ### Exercise: The batch is the last axis (6 min)
 #
@@ -639,7 +638,7 @@ for network in (
 # If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability
 # zero. They cannot see a coupling that is off at this `x`, behind a ReLU for example, nor one that rounding hides beside larger derivatives.
 #
-# The test compares with the plain tape, so it finds a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing,
+# The test compares with the plain tape, so it can find a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing,
 # and fails.
 #
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
@@ -920,7 +919,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | `tf.roll` with a negative axis, `tf.pad` with a constant, under `vectorized_map` or `batch_jacobian` | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
+# | under `vectorized_map`: `tf.roll` with a negative axis, `tf.pad` with a constant; the first under `batch_jacobian`, too | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | testing independence with ones | every network passes | random cotangents |

@@ -129,12 +129,12 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 # weights there are*: the **cheap-gradient principle**. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983). Where each
 # operation's backward rule costs a small multiple of the operation, so does the whole gradient.
 #
-# Times vary; multiplications can be counted. A `tf.function` traced for fixed shapes knows them all before anything runs.
+# Times vary; multiplications can be counted. They are read off the traced graph, before anything runs.
 
 
 # %%
 def multiplications(function, *arguments):
-    """Count the multiplications of all matrix products in a tf.function's graph."""
+    """Count the multiplications of the matrix products in a tf.function's graph; shapes fixed, no loops."""
     total = 0
     for operation in function.get_concrete_function(*arguments).graph.get_operations():
         if operation.type in ("MatMul", "BatchMatMulV2"):
@@ -555,7 +555,7 @@ print("evaluations of a layer:", len(held_checkpointed))
 print("most alive at once:    ", max(held_checkpointed))
 
 # %% [markdown]
-# Six checkpoints instead of 24 results, and every layer runs twice. The gradient is the same, number by number. With $k$ blocks of $n / k$ layers, at
+# Six checkpoints instead of 24 results, and every layer runs twice. The gradient is the same but for rounding. With $k$ blocks of $n / k$ layers, at
 # most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks $k = \sqrt n$ is best, with $2\sqrt n$.
 #
 # Equal blocks are not the best. When the backward pass reaches the first block, the other checkpoints are gone, and their room is free. So let the first block be the longest, and each one after it shorter by one.
@@ -672,7 +672,7 @@ print("dropout:          ", redrawn)
 print("stateless dropout:", dropped_with_a_gradient(stateless))
 
 # %% [markdown]
-# A quarter, and no warning. A stateless operation draws the same numbers from the same seed. Batch normalisation in a block updates its statistics twice.
+# A quarter, and no warning. A stateless operation draws the same numbers from the same seed. In training, batch normalisation in a block updates its statistics twice.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -748,9 +748,9 @@ ax.legend(loc="upper right", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
+# Eagerly, Python starts the operations one by one, for one row of the Hessian after another. This graph does without Python.
 #
-# Compiling has its own price, paid once for each shape, dtype and Python number that comes in: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
+# Compiling has its own price, paid without an `input_signature` once for each shape, dtype and Python number that comes in: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
 # should be compiled, and called with tensors of one shape.
 
 # %% jupyter={"source_hidden": true} tags=["check"]

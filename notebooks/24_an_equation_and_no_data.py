@@ -438,11 +438,11 @@ print(f"32 units, Adam and then BFGS: error {of(by_bfgs):.0e}")
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert of(by_bfgs) < 0.5 * of(by_adam[32])
-assert of(by_bfgs) > 0.2 * of(by_lm[32])
+assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 12
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS after Adam ends near Levenberg–Marquardt, after some three thousand gradients. And neither of them gets to the features of the opening. On this square, with an equation that is linear and known, the network has been a detour. Measure that before you train one.
+# BFGS takes off most of Adam's error, after some three thousand gradients. It ends two to five times above Levenberg–Marquardt (four seeds). And neither of them gets below the features of the opening: in four draws 64 units came level with them once, after 500 steps of Levenberg–Marquardt. On this square, with an equation that is linear and known, the network has been a detour. Measure that before you train one.
 #
 # In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps. They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
@@ -515,7 +515,7 @@ exercises.dual.check(step_from_residuals)
 #
 # $f$ is computed from this $u$, and then $u$ is put away to judge by. The equation is asked for at 1000 points. There are three ways to slopes:
 #
-# - **Drawn at random**, 500 or 1500 of size 0.3, which did best among sizes from 0.3 to 2 by the *error*, which is more than they could know. Then one solve.
+# - **Drawn at random**, 500 or 1500 of size 0.3. Slopes down to 0.05 do about as well, larger ones worse. Then one solve.
 # - **Trained**: a network with 16 units, 30 steps of Levenberg–Marquardt.
 # - **Drawn, and stretched by the derivative of $f$.** Where $u$ varies, $f$ does, and a tape has $\nabla f$ at each point. The matrix $M = \tfrac1N \sum_n \nabla f(x_n)\, \nabla f(x_n)^\top$ has large eigenvalues along the directions in which $f$ varies most, its **active subspace**. Multiply 500 random slopes by $M$, divided by its largest eigenvalue. Then one solve.
 
@@ -612,7 +612,7 @@ assert by_stretched < 0.05 * by_trained
 assert np.linalg.norm(M @ direction) > 0.99 * np.linalg.norm(M, 2)  # it has found the direction
 
 # %% [markdown]
-# Random slopes fail here. In six dimensions one points along $a$ only by chance, and fifteen hundred are not many. With 6000 the error was still 3e-3 (two seeds). Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is far below theirs: 2e-5 to 6e-4 in ten draws. (Where the 30 steps had not arrived, that solve mended it: without it the network's error was up to 6e-3.) With the 16 from before the training it is useless. That is what a hidden layer adds to a linear solve: it finds features.
+# Random slopes fail here. In six dimensions one points along $a$ only by chance, and fifteen hundred are not many. With 6000 the error was still 3e-3 (two seeds). Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is far below theirs: 2e-5 to 6e-4 in ten draws. With the 16 from before the training it is useless. That is what a hidden layer adds to a linear solve: it finds features.
 #
 # It is not the only one who can. The slope of $f$ points along $a$ at nearly every point, and 500 features stretched along it, with nothing trained, end hundreds of times nearer. Ten seeds gave 3e-8 to 1.3e-7. Training is what is left where nobody has an idea where to look, and one derivative of the right-hand side was such an idea.
 #

@@ -479,9 +479,10 @@ def _(loss, w, size):
 @careful_step.right
 def _(loss, w, size):
     r"""`w - size * g` is a tensor, so trying a size leaves the variable as it is; `assign_sub` takes the step once the
-    size is known. Where the gradient is not zero, a small enough size lowers the loss by about $s\,\lVert g\rVert^2$,
-    in exact arithmetic. In float32 that fall may be too small to see beside the loss, and at a maximum the gradient is
-    zero: then no size helps, and a loop without an end would never come back. This is a line search by backtracking."""
+    size is known. Where a smooth loss has a gradient that is not zero, a small enough size lowers it by about
+    $s\,\lVert g\rVert^2$, in exact arithmetic. In float32 that fall may be too small to see beside the loss, and at a
+    maximum the gradient is zero: then no size helps, and a loop without an end would never come back. This is a line
+    search by backtracking."""
     with tf.GradientTape() as tape:
         before = loss(w)
     g = tape.gradient(before, w)

@@ -361,7 +361,7 @@ def _(f, a, b):
 @whole.right
 def _(f, a, b):
     """Each block is a Jacobian of one gradient with respect to one source, reshaped to (target's size, source's size).
-    Where two tensors do not interact, or `f` is linear in one, no path leads back, and only
+    Where two tensors do not interact, or `f` is linear in one, there may be no path back, and only
     `unconnected_gradients="zero"` turns the missing block into zeros."""
     n_a, n_b = tf.size(a), tf.size(b)
     with tf.GradientTape(persistent=True) as outer:

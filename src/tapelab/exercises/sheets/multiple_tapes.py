@@ -120,8 +120,8 @@ def _(game, x, y):
 
 @two_players.right
 def _(game, x, y):
-    """Each tape can be asked once, about one target. One call with both losses would differentiate their *sum*. Two
-    tapes, or one that is persistent, keep them apart. A generator and a discriminator are trained in this way."""
+    """Each tape is asked once, about one target. One call with both losses would differentiate their *sum*. Two
+    tapes, or one that is persistent, keep them apart."""
     with tf.GradientTape() as tape_x, tf.GradientTape() as tape_y:
         tape_x.watch(x)
         tape_y.watch(y)
@@ -497,8 +497,7 @@ def _(first, second, change, x):
 @half_way.right
 def _(first, second, change, x):
     """The chain rule works stretch by stretch: what one tape returns for `h` is what the other takes as its upstream
-    gradient. Between the two it lies in your hands. Training on several machines, and saving memory by recording a
-    stretch again, rest on this."""
+    gradient. Between the two it lies in your hands."""
     with tf.GradientTape() as tape_1:
         tape_1.watch(x)
         h = first(x)

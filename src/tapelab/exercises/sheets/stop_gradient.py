@@ -4,6 +4,7 @@ import weakref
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
 
+import numpy as np
 import tensorflow as tf
 
 side_of_cut = Prediction(
@@ -218,7 +219,13 @@ def _score_tables(random, dtype):
         return tf.constant(random.normal(size=shape), dtype), tf.constant(random.normal(size=shape), dtype)
 
     example = tf.constant([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0]], dtype)
-    return [(example, tf.constant([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype)), pair((7, 5)), pair((4, 6))]
+    close = tf.constant(1.0 + 4.0 * dtype.as_numpy_dtype(random.permutation(5)) * np.finfo(dtype.as_numpy_dtype).eps)
+    return [
+        (example, tf.constant([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype)),
+        pair((7, 5)),
+        pair((4, 6)),
+        (close[tf.newaxis], pair((1, 5))[1]),  # to a steep softmax these five are equal
+    ]
 
 
 hard_choice = Exercise(
@@ -247,7 +254,7 @@ def _(scores):
 @hard_choice.right
 def _(scores):
     """The straight-through pattern works with any differentiable stand-in: `g(x) + stop(f(x) - g(x))` computes $f$ and
-    differentiates like $g$. Models that choose one of several branches are trained in this way."""
+    differentiates like $g$."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard - soft)
@@ -300,6 +307,14 @@ def _(scores):
     hard = tf.one_hot(tf.argmax(scores, axis=0), scores.shape[0], axis=0, dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=0)
     return soft + tf.stop_gradient(hard - soft)
+
+
+@hard_choice.mistake("steep_softmax")
+def _(scores):
+    """Right where the scores are far apart. Among scores that lie close together a steep softmax, rounded, chooses
+    none of them. `hard` has the choice."""
+    soft = tf.nn.softmax(scores, axis=1)
+    return soft + tf.stop_gradient(tf.round(tf.nn.softmax(1e4 * scores, axis=1)) - soft)
 
 
 @hard_choice.wrong("summed")

@@ -48,7 +48,7 @@ same_option = Prediction(
     "when_the_gradient_is_none.same_option",
     remarks=(
         (6.0, "6 is the true derivative. The square was computed after the block had closed."),
-        (None, "There is no path, and the option turns every `None` into zeros, whatever the cause."),
+        (None, "There is no path, and the option turns this `None` into a zero, too."),
         (1.0, "1 is the slope of `shifted`, which is on the tape. The target is `y`, which is not."),
     ),
 )

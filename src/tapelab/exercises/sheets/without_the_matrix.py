@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "Without the matrix"."""
 
 import functools
+import inspect
 
 from tapelab.exercises import Exercise, Function, Prediction
 from tapelab.exercises.sheets.hessians_and_newton import _pairs, _whole_hessian, _without_curvature_in_b
@@ -73,7 +74,7 @@ def _product(f, xs, vs):
     """The whole Hessian times all directions, and split again."""
     sizes = [int(tf.size(x)) for x in xs]
     flat = tf.concat([tf.reshape(v, [-1]) for v in vs], axis=0)
-    product = tf.linalg.matvec(_whole_hessian(f, *xs), flat)
+    product = tf.linalg.matvec(_whole_hessian(inspect.unwrap(f), *xs), flat)
     return [tf.reshape(part, x.shape) for part, x in zip(tf.split(product, sizes), xs, strict=True)]
 
 
@@ -85,6 +86,21 @@ def _directions(random, dtype):
         vs = [tf.constant(random.normal(size=part.shape), dtype) for part in (a, b)]
         trials.append((f, [a, b], vs))
     return trials
+
+
+def _observe_product(answer, f, xs, vs):
+    """The product, whether it took few passes, and whether f was evaluated away from xs."""
+    moved = False
+
+    @functools.wraps(f)  # the reference unwraps it
+    def at_xs(*given):
+        nonlocal moved
+        pairs = zip(given, xs, strict=True)
+        moved |= any(tf.executing_eagerly() and bool(tf.reduce_any(here != x)) for here, x in pairs)
+        return f(*given)
+
+    counted = _count_passes("the product", lambda *_: 5, _product)(answer, at_xs, xs, vs)
+    return counted | {"a step away from xs": moved}
 
 
 product = Exercise(
@@ -101,7 +117,7 @@ product = Exercise(
     checker=Function(
         reference=_product,
         inputs=_directions,
-        observe=_count_passes("the product", lambda f, xs, vs: 5, _product),
+        observe=_observe_product,
     ),
     seconds=30.0,  # forward-over-reverse, where the answer takes it, is slow the first time
 )
@@ -142,6 +158,22 @@ def _(f, xs, vs):
         blocks = outer.jacobian(gradient, xs, unconnected_gradients="zero")
         products.append(sum(tf.tensordot(block, v, axes=len(v.shape)) for block, v in zip(blocks, vs, strict=True)))
     return products
+
+
+@product.mistake("differences")
+def _(f, xs, vs):
+    """This is a difference of two gradients, from points beside `xs`. In float32 it loses half of the digits: the tapes
+    can differentiate the gradient itself."""
+    step = 1e-2 if xs[0].dtype == tf.float32 else 1e-5
+
+    def gradient(sign):
+        moved = [x + sign * step * v for x, v in zip(xs, vs, strict=True)]
+        with tf.GradientTape() as tape:
+            tape.watch(moved)
+            value = f(*moved)
+        return tape.gradient(value, moved, unconnected_gradients="zero")
+
+    return [(ahead - behind) / (2 * step) for ahead, behind in zip(gradient(1), gradient(-1), strict=True)]
 
 
 @product.mistake("own_blocks")

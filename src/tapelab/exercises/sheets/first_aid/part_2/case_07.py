@@ -59,7 +59,7 @@ def _():
 
 @two_losses.right
 def _():
-    """A tape keeps every tensor that the backward pass needs, and lets go of them with the first answer. A persistent
+    """This tape keeps the tensors that the backward pass needs, and lets go of them with the first answer. A persistent
     tape keeps them until it is deleted: in a long program say `del tape` when you are done. Two tapes that record the
     same block do as well, and each lets go by itself."""
     cause = "how the tape is made"

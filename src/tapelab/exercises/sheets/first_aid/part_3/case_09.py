@@ -100,5 +100,5 @@ def _(kernel, bias, x, y):
 
 @one_unit.mistake("relu")
 def _(kernel, bias, x, y):
-    """A ReLU has no upper end, and half of its inputs have no gradient."""
+    """A ReLU has no upper end. A probability has."""
     return _squared(tf.nn.relu(tf.matmul(x, kernel) + bias)[:, 0], y)

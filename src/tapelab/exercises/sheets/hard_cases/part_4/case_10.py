@@ -9,7 +9,8 @@ import tensorflow as tf
 
 def _observe_penalties(answer, w, penalties):
     result, witness = watched_losses(answer, w, penalties)
-    return {"the losses": result, "the number of eager runs": witness.eager}
+    traces = ("none", "one", "more than one")[min(witness.traced, 2)]
+    return {"the losses": result, "the number of eager runs": witness.eager, "the number of traces": traces}
 
 
 def _penalties(random, dtype):
@@ -73,8 +74,7 @@ def _():
 def _():
     """The first call traces `loss`: Python runs its body once, and a Python number that it meets becomes a constant of
     the graph. Later calls run the graph, and Python's `penalty` is not looked at again. A tensor that comes in as an
-    argument is an input of the graph. (A Python number that comes in as an argument gives the right losses as well, and
-    a new trace for each number: case 11.)"""
+    argument is an input of the graph."""
     cause = "how the penalty gets in"
 
     def repaired(f, w, penalties):
@@ -104,6 +104,22 @@ def _(f, w, penalties):
     losses = []
     for penalty in penalties:
         losses.append(loss(w))
+    return tf.stack(losses)
+
+
+@schedule.mistake("a_graph_for_each")
+def _(f, w, penalties):
+    """The losses are right, and each penalty has a graph of its own: that is case 11. As a tensor the penalty is an
+    input of one graph."""
+    loss = tf.function(lambda w, penalty: f(w) + penalty * tf.reduce_sum(w**2))
+    return tf.stack([loss(w, penalty) for penalty in penalties])
+
+
+@schedule.wrong("a_graph_for_each")
+def _(f, w, penalties):
+    losses = []
+    for penalty in penalties:
+        losses.append(tf.function(lambda w, penalty=penalty: f(w) + penalty * tf.reduce_sum(w**2))(w))
     return tf.stack(losses)
 
 

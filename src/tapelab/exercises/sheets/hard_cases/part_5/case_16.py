@@ -41,7 +41,7 @@ half_rms = Exercise(
         inputs=_half_rows,
         observe=with_gradients("x"),
         dtypes=(tf.float16,),
-        rtol=1e-2,
+        rtol=2e-3,
         diagnosis=diagnosis(
             "the squares",
             the_root="The root brings numbers back into the range. Were they in it before?",
@@ -80,6 +80,14 @@ def _():
 def _(x):
     """The mean and the root are wide now. The squares overflowed before: a cast brings no infinity back."""
     return tf.cast(tf.sqrt(tf.reduce_mean(tf.cast(x**2, tf.float32), axis=1)), x.dtype)
+
+
+@half_rms.mistake("bfloat16")
+def _(x):
+    """The range is wide enough. But bfloat16 has only eight significant bits, fewer than float16's eleven: the third
+    digit is lost."""
+    wide = tf.cast(x, tf.bfloat16)
+    return tf.cast(tf.sqrt(tf.reduce_mean(wide**2, axis=1)), x.dtype)
 
 
 @half_rms.mistake("scaled")
