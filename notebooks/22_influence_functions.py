@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -122,7 +122,7 @@ print(f"test loss: {before:.3f}")
 
 
 # %% [markdown]
-# 25 of the labels were changed on purpose, to have some harm to find. Now the forecast. Three lines, those of `G`, `s` and `predicted`, give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are then trained again, each without one image: the four without which the test loss should fall most, and four without which it should rise most, no two of these with the same label.
+# 25 of the labels were changed on purpose, to have some harm to find. Now the forecast. Three lines, those of `G`, `s` and `predicted`, give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are then trained again, each without one image: the four without which the test loss should fall most, and four without which it should rise most.
 
 
 # %%
@@ -170,7 +170,7 @@ plt.show()
 # - say how a minimum moves when one example loses weight, and why it does not move along that example's gradient (section 1),
 # - predict the effect of leaving out any example with one linear solve, and test the prediction by training again (section 2),
 # - say what the Hessian contributes, and where a cheaper score does as well (sections 3 and 4),
-# - say where the prediction errs, from the leverage of an example and from training that stopped early (section 5), and why the leverage warns in a network, and does not cure (section 7, where you go further).
+# - say where the prediction errs, from the leverage of an example and from training that stopped early (section 5), and why leverage is no cure in a network (section 7, where you go further).
 
 # %% [markdown]
 # ## 1. A weight on an example
@@ -285,7 +285,7 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 # %% [markdown]
 # Nearly a right angle. The loss is a narrow valley: steep across, where slope and height shift the line the same way; soft along its floor, where one makes up for the other. The gradient points across; the minimum gives way along the floor. **$H^{-1}$ turns a pull into a motion.**
 #
-# The direction of the prediction is exact here, and the length is not: it goes four fifths of the way. The derivative is right (a small change of the weight agrees with it to six digits), but from 1 to 0 is not a small change. Section 5 finds the missing fifth.
+# The direction of the prediction is exact here, and the length is not: it goes four fifths of the way. The derivative is right (a small change of the weight agrees with it to six digits), but from 1 to 0 is not a small change.
 
 # %% [markdown]
 # ## 2. One solve for all examples
@@ -296,7 +296,7 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 #
 # The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is reverse mode once more: one output, many inputs. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
 #
-# The opening computed the gradients $g_i$ and the Hessian with tapes. In your own code they are one line each:
+# In your own code the gradients $g_i$ and the Hessian are one line each:
 
 # %%
 rows = derivatives.per_example_gradients(losses)(w, x, y)
@@ -345,9 +345,7 @@ ws = train_without_each(w, H, weight_decay)
 actual = (test_loss(ws) - before).numpy()
 
 # %% [markdown]
-# Two columns of 500 numbers: predicted, and measured by 500 trainings.
-#
-# **Predict.** What is their correlation?
+# **Predict.** What is the correlation of the forecasts with the results of these 500 trainings?
 
 # %%
 exercises.agreement.guess(...)  # "about 0.5", "about 0.9" or "above 0.99"
@@ -406,7 +404,7 @@ assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 # %% [markdown]
 # Above 0.99: the forecast orders the results of 500 trainings almost without error. It nearly gets their size; section 5 finds what is missing.
 #
-# Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: an influence function is one step of training again, a step that takes the Hessian of the *full* data. Here the further steps change little. It is not Newton's first step, which would take the Hessian without the example. Section 5 shows how much lies between the two.
+# Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: an influence function is one step of training again, a step that takes the Hessian of the *full* data. Here the further steps change little. It is not Newton's first step, which would take the Hessian without the example.
 #
 # Another question needs another right-hand side, and nothing else: put the gradient of *one* test image's loss in the place of $g_T$, and the 500 numbers say which training images are to blame for that image.
 
@@ -427,7 +425,7 @@ exercises.influences.check(influences)
 # %% [markdown]
 # ## 3. Without the Hessian
 #
-# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? It needs no Hessian and no solve. **TracIn** (Pruthi and others) adds it up over steps of the training; here over every tenth step of gradient descent, to the best of three ends.
+# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? **TracIn** (Pruthi and others) adds it up over steps of the training; here over every tenth step of gradient descent, to the best of three ends.
 #
 # **Predict.** What is the correlation of $g_T^\top g_i$ with the actual changes, those of the 500 trainings?
 
@@ -482,7 +480,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 # %% [markdown]
 # ## 4. Which labels are wrong?
 #
-# In the first picture the worst images had wrong labels. Take the 25 whose removal should lower the test loss most. By chance, about one of them would be mislabelled.
+# Take the 25 whose removal should lower the test loss most. By chance, about one of them would be mislabelled.
 #
 # **Predict.** Of the 25 images at the harmful end, how many have a wrong label?
 
@@ -579,7 +577,7 @@ for check_count, check_least in ((10, 0.9), (50, 0.8)):
     assert check_least < check_together / predicted[check_worst].sum() < 1.05
 
 # %% [markdown]
-# At the harmful end they agree to a few per cent, with 10 images, too; 50 bring up to a seventh less than their sum (ten draws). At the helpful end they do not: the loss rises by 1.3 to 2 times the sum (ten draws). The sign is right, and the size is a lower bound at best.
+# At the harmful end they agree to a few per cent; 50 images bring up to a seventh less. At the helpful end the loss rises by 1.3 to 2 times the sum (ten draws). The sign is right, and the size is a lower bound at best.
 
 # %% [markdown]
 # ## 5. Where it errs
@@ -1081,7 +1079,7 @@ for i, change in elsewhere.items():
 # | $1/N$ forgotten | changes hundreds of times too large | divide: the objective is a mean |
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
 # | training stopped early | effects too large, an order that holds for the most harmful alone | train to the end, or trust that end alone |
-# | weak decay, or few points for each weight | effects too small | correct by the leverage in a linear model; in a network train again |
+# | weak decay, or few points for each weight | effects too small | correct by the leverage; in a network train again |
 # | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
 # | accuracy as the measure | nothing seems to change | take the loss |
 # | judged by the images that chose | too good | keep fresh images for judging |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_differentiate_the_training.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 26 to read, 3 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 3 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -724,9 +724,9 @@ for kind, error in rivals.items():
 #
 # First order is behind second order with each seed: with 0.04 for both by a factor of 1.13 to 1.78; with an $\alpha$ of its own, of four, by 1.11 to 1.68. At equal *rounds* it would be 1.37 to 3.24. Reptile is behind by 1.07 to 1.37.
 #
-# Patience helps, and is not enough here: on the same hundred sines, 300 steps leave 0.99 to 2.3 times what the one step leaves. With one seed of ten they are level.
+# Patience helps, and is not enough here: on the same hundred sines, 300 steps leave 0.99 to 2.3 times what the one step leaves.
 #
-# Four rivals win. ANIL is ahead of second order with $\alpha = 0.04$ with each seed, by 7 to 16 %: the forty features may stay as they are, and the one step needs the last layer alone. The linear solve on the joint start's features is ahead with nine seeds of ten. And the Gaussian process, which has seen no task before, leaves less than half of it in the median: ten points show a smooth curve well. Of all networks, least is left by the linear solve on the *learnt* start's features, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). The step is for what has no such formula. And these tasks need no network: count the mean and the covariance of the seen sines in 40 bins, and two directions hold it all. Two unknowns, ten points: a fortieth of that is left (the check).
+# Four rivals win. ANIL is ahead of second order with $\alpha = 0.04$ with each seed, by 7 to 16 %: the forty features may stay as they are, and the one step needs the last layer alone. The linear solve on the joint start's features is ahead with nine seeds of ten. And the Gaussian process, which has seen no task before, leaves less than half of it in the median. Of the networks, least is left by the linear solve on the *learnt* start's features, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). The step is for what has no such formula. And these tasks need no network: the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: a fortieth of that is left.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -970,7 +970,7 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # - A tape around a training loop, inner gradients and all, gives the derivative of its result with respect to every rate; it keeps every step until it is asked (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of the factors exceed $2/\lambda_{\max}$. They leave 0.389, where the best constant rate leaves 0.852 and momentum at its best 0.502 (section 1).
 # - With respect to the start, the gradient through one step is $(I - \alpha H_A)\,\nabla L_B(w')$. A good start is not a good model: before the step it misses as much as the best single curve, after it a tenth of that (section 2).
-# - Without the second derivatives a round costs half. At equal cost the first-order start stays behind, by a factor of 1.1 to 1.8. A step of the last layer alone does better than a step of all, a smooth curve without any training better still, a linear solve on learnt features best of the networks, and the seen tasks' covariance, with no network, best of all (section 3).
+# - Without the second derivatives a round costs half. At equal cost the first-order start stays behind, by a factor of 1.1 to 1.8. A step of the last layer alone does better than a step of all, a smooth curve without any training better still, then a linear solve on learnt features; the seen tasks' covariance does best, without a network (section 3).
 # - A derivative that looks one step ahead is greedy: here its rates were hardly better than one single rate (section 4).
 #
 # | Trap | What you see | What to do |
