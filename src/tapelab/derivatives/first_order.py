@@ -18,6 +18,7 @@ from tapelab.derivatives.arguments import (
     unflatten,
 )
 from tapelab.derivatives.costs import Plan
+from tapelab.derivatives.errors import UNCLEAR, explained
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
 from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs
@@ -25,7 +26,8 @@ from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS
 from tapelab.process.tensorflow import Tensors, tf
 
-_NOT_ENTERED = with_fact("valueless") | CALLS | BRANCHES | LOOPS
+_HIDING = CALLS | BRANCHES | LOOPS
+_NOT_ENTERED = with_fact("valueless") | _HIDING
 Push = Callable[[Tensors], list[tf.Tensor | None]]
 
 
@@ -159,10 +161,13 @@ def _require_linear(call: Call, end: int | None) -> None:
         products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
         pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
     if any(found is not None for found in outermost.gradient(pushed, cotangents)) or _reads(pushed, cotangents):
+        why = "is not linear in its cotangents, as one that clips them is"
+        if not call.traced.types.isdisjoint(_HIDING):
+            why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
         raise ValueError(
-            f"{call.name}: products with tangents are not known, since a custom gradient is not linear in its "
-            f"cotangents, as one that clips them is: {', '.join(call.traced.custom)}. Take products with "
-            "cotangents instead (vjp, or a Jacobian in reverse mode), or leave the custom gradient out"
+            f"{call.name}: products with tangents are not known, since a custom gradient {why}: "
+            f"{', '.join(call.traced.custom)}. Take products with cotangents instead (vjp, or a Jacobian in reverse "
+            "mode), or leave the custom gradient out"
         )
 
 
@@ -271,8 +276,11 @@ class Linearize(Transform):
         def program(*inputs: tf.Tensor) -> list[tf.Tensor]:
             call = Call(signature, inputs[: len(tensors)], LOOP)
             made[:] = [call]
-            with wrong.differentiated(call.note):
-                recording, push = linearized(call)
+            try:
+                with wrong.differentiated(call.note):
+                    recording, push = linearized(call)
+            except UNCLEAR as error:
+                raise explained(self.__name__, error)  # noqa: B904 - it has its cause
             return [*recording.outputs, *map(tf.identity, dense(push(inputs[len(tensors) :]), recording.outputs))]
 
         sources = signature.sources.variables or tensors[: signature.own]
