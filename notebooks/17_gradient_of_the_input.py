@@ -173,7 +173,7 @@ assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 # %% [markdown]
 # With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. This network is not fragile against noise of that size. It is fragile where all pixels pull the same way.
 #
-# The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. And the fairest rivals without a gradient are not one throw of the coins. They are the worst of twenty throws, and 256 questions: raise each pixel alone, and see whether the loss grows.
+# The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
 
 # %% tags=["nbval-ignore-output"]
 stepped = x
@@ -216,7 +216,7 @@ assert tf.reduce_min(stepped) >= 0.0
 assert tf.reduce_max(stepped) <= 1.0
 
 # %% [markdown]
-# Chance does not find the direction, and the questions do: they are the gradient, by differences. What the tape brings is the price. One backward pass costs about two forward passes, for 256 pixels or for a million ([16](16_what_derivatives_cost.ipynb)).
+# Twenty throws do not find the direction. The questions do: they are the gradient, by differences. Chance that remembers spends 256 questions nearly as well: throw a part of the signs anew, keep what raises the loss, and about 0.4 are right in the end (two seeds; Andriushchenko's *Square Attack* does it in patches). What the tape brings is the price. One backward pass costs about two forward passes, for 256 pixels or for a million ([16](16_what_derivatives_cost.ipynb)).
 #
 # ### Exercise: Towards an answer of your choice (6 min)
 #
@@ -255,7 +255,7 @@ for name, gradient in (("logit", saliency), ("probability", of_probability)):
     print(f"gradient of the {name:11}: median size {np.median(sizes):.1e}, smallest {sizes.min():.0e}")
 
 # %% [markdown]
-# A network that is sure of itself has a flat softmax: the probability is 0.999 and stays there. Its gradient is small where the answer is clearest, and it vanishes altogether where the exponentials underflow. **Take the logit.**
+# A network that is sure of itself has a flat softmax: the probability is 0.999 and stays there. Its gradient is small where the answer is clearest, and it vanishes altogether where the exponentials underflow. **Take the logit**, or mind the scale: divided by its size, the probability's map points as well.
 #
 # Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there.
 
@@ -268,7 +268,7 @@ def share(maps, power=1):
     return float(mass[np.arange(len(mass)), quarter[: len(mass)]].mean())
 
 
-grades = {"the picture itself": share(x), "gradient": share(saliency)}
+grades = {"the picture itself": share(x), "gradient": share(saliency), "of the probability": share(of_probability)}
 for name, grade in grades.items():
     print(f"{name:22} {grade:.2f}")
 
@@ -296,6 +296,7 @@ plt.show()
 # @title Check
 assert 0.2 < grades["the picture itself"] < 0.3
 assert 0.5 < grades["gradient"] < 0.85
+assert abs(grades["of the probability"] - grades["gradient"]) < 0.08
 sizes = [np.median(np.linalg.norm(np.reshape(each, [len(x), 256]), axis=1)) for each in (saliency, of_probability)]
 assert sizes[1] < sizes[0] / 20
 near = x[:8] + 1e-3 * coins[:8]
@@ -304,7 +305,7 @@ moved = tf.gather(model(near) - model(x[:8]), y[:8], batch_dims=1)
 assert np.median(np.abs(moved - first_order)) < 0.05 * np.median(np.abs(moved)) + 1e-4
 
 # %% [markdown]
-# The map finds the quarter, and inside it you see speckle and no digit. That is no fault of the tape. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* A black pixel has contributed nothing, and a change of it may do a lot.
+# The map finds the quarter, and inside it you see speckle and no digit. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* A black pixel has contributed nothing, and a change of it may do a lot.
 #
 # The speckle has a second cause. A network of ReLUs and maxima is **piecewise linear**: each piece has its own gradient, and a small step leads onto another piece. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a common variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: square the one gradient that you have.
 
@@ -325,7 +326,7 @@ assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
 
 # %% [markdown]
-# The noise buys nothing here, and the square buys much. Squaring makes large values larger, so it moves the mass of *any* map to where the map is large. A picture of squares looks cleaner than a picture of sizes, and it is the same gradient. Compare maps at the same power, or not at all. From here on: sizes.
+# The noise buys a hundredth here, and the square buys much (with half or twice the noise, too). Squaring makes large values larger, so it moves the mass of *any* map to where the map is large. A picture of squares looks cleaner than a picture of sizes, and it is the same gradient. Compare maps at the same power, or not at all. From here on: sizes.
 
 # %% [markdown]
 # ## 3. Integrated gradients
@@ -511,7 +512,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Sixty-four forward passes in place of one backward pass buy a good map, here among the best. It answers its question plainly: *what happens without this patch?* Where a picture is small and time is not short, it is the first thing to try.
+# Sixty-four forward passes in place of one backward pass buy a good map, here among the best. It answers its question plainly: *what happens without this patch?*
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #
@@ -581,7 +582,7 @@ assert alike["size of the gradient"] < 0.4
 assert accuracy(x) > 0.93  # the trained weights are back
 
 # %% [markdown]
-# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. The number is made by the factor $x_i - b_i$: where the scene is black both maps are exactly 0, whatever the gradients are, and more than half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival answers, too, that has seen no network: it takes each quarter for as bright as it looks like the *mean* of all training digits.
+# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. The number is made by the factor $x_i - b_i$: where the scene is black both maps are exactly 0, whatever the gradients are, and about half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival answers, too, that has seen no network: it takes each quarter for as bright as it looks like the *mean* of all training digits.
 
 # %% tags=["nbval-ignore-output"]
 bright = np.where(x[:60] > 0, 1.0, np.nan)

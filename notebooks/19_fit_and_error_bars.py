@@ -250,19 +250,28 @@ scipy.optimize.minimize(
     value_and_gradient, start, jac=True, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-10, "maxiter": 500}
 )
 assert 36 < steps_to(passed) < 55
+q, halved = start, [squares[0]]
+for _ in range(12):
+    r_q, J_q = linearise(q, y)
+    s = tf.linalg.lstsq(J_q, -r_q[:, tf.newaxis])[:, 0]
+    while not tf.reduce_sum((curve(q + s) - y) ** 2) < halved[-1] and tf.norm(s) > 1e-9:
+        s /= 2
+    q += s
+    halved.append(float(tf.reduce_sum((curve(q) - y) ** 2)))
+assert 4 <= steps_to(halved) <= 8
 
 # %% [markdown]
-# About ten. L-BFGS, the winner of [14](14_without_the_matrix.ipynb), needs some forty-five gradients from the same start. It sees a number and its slope. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. A Jacobian of four columns is four passes in forward mode ([12](12_forward_mode.ipynb)), so the two cost about the same here. But $J$ also has the error bars in it.
+# About ten. L-BFGS, the winner of [14](14_without_the_matrix.ipynb), needs some forty-five gradients from the same start. It sees a number and its slope. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. A Jacobian of four columns is four passes in forward mode ([12](12_forward_mode.ipynb)), so the two cost about the same here. But $J$ also has the error bars in it. And $\lambda$ is not the only cure: Gauss–Newton whose steps are halved until the sum falls arrives in six (the check).
 
 # %% [markdown]
 # ## 3. Error bars from the same Jacobian
 #
-# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. (At the old minimum $J^\top r = 0$; and once more the curvature of the residuals is left out.) So the parameters are a linear function of the noise. If the noise
+# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. So the parameters are a linear function of the noise. If the noise
 # of each point is independent, with variance $\sigma^2$, the parameters' covariance matrix is $\sigma^2 A A^\top$. Multiply out, and one $J^\top J$ cancels:
 #
 # $$C = \sigma^2\, (J^\top J)^{-1}, \qquad \sigma^2 \approx \hat\sigma^2 = \frac{\lVert r\rVert^2}{100 - 4}.$$
 #
-# Divide by $100 - 4$: four parameters have been fitted to the noise too, and the residuals are a little smaller than the noise. The roots of the diagonal of $C$ are the **standard errors**. (You solve with a matrix, never invert it; but here the inverse *is* the result.)
+# Divide by $100 - 4$: four parameters have been fitted to the noise too, and the residuals are a little smaller than the noise. The roots of the diagonal of $C$ are the **standard errors**.
 
 # %% tags=["nbval-ignore-output"]
 variance = squares[-1] / (100 - 4)
@@ -605,7 +614,7 @@ plt.show()
 # %% [markdown]
 # About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates, as in Golub and Pereyra's *variable projection*. The shares count all four parameters.)
 #
-# Other coordinates bend otherwise, and not always less. The usual remedy takes the parameters' logarithms; here the fit's own ellipsoid in those held the true ones in 62 to 67 of 100, against 82 to 86 (tried with six seeds).
+# Other coordinates bend otherwise, and not always less. The usual remedy takes the parameters' logarithms; here the fit's own ellipsoid in those held the true ones in 62 to 67 of 100, against 82 to 86 (six seeds), and in those of the rates alone in 89 (two seeds).
 #
 # For a measurement $y$ of your own you have no cloud. You have the sum of squares $S(p) = \lVert f(p) - y\rVert^2$, and the region of its low values,
 #
@@ -818,7 +827,7 @@ np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
 np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
 
 # %% [markdown]
-# Narrower: the sampled width is half as large again here, and up to four times as large on other curves. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. (Beyond the last points it may be off to either side: here it is too wide on the left.) The fit is the *most probable* set of weights, and that is a short vector. Typical samples are two to five times as long, and in the gap their curves react two or three times as strongly to the weights. One set of weights knows nothing of that. The refits do, and err on the safe side, by up to a third on the ten curves.
+# Narrower: the sampled width is half as large again here, and up to four times as large on other curves. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. (Beyond the last points it may be off to either side: here it is too wide on the left.) The fit is the *most probable* set of weights, and that is a short vector. Typical samples are two to five times as long, and in the gap their curves react two or three times as strongly to the weights. One set of weights knows nothing of that. The refits do, since each sets out from its own draw of the prior: set out from the fit, they are a third too narrow as well (two seeds). As here, they err on the safe side, by up to a third on the ten curves.
 #
 # So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember that there you quote mostly your prior.
 

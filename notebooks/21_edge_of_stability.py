@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_edge_of_stability.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 18 to read, 1 more to go further, 18 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 19 to read, 1 more to go further, 18 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -187,7 +187,7 @@ assert abs(distances[0.9]) < 1e-9
 np.testing.assert_allclose(abs(distances[1.0]), 1, rtol=1e-9)
 
 # %% [markdown]
-# Three per cent above the limit the factor of a step is $1 - 2.06 = -1.06$, and $1.06^{100} = 339$. The loss grows with its square, a hundred-thousandfold. There is no mild way of being above the limit.
+# Three per cent above the limit the factor of a step is $1 - 2.06 = -1.06$, and $1.06^{100} = 339$. The loss grows with its square, a hundred-thousandfold.
 
 # %% [markdown]
 # ## 2. The sharpness of a network, while it trains
@@ -303,7 +303,7 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 # %% [markdown]
 # In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Jastrzębski and others watched it in 2018, and in 2020 called the point where it stops rising the *break-even point*. Cohen and others (2021) named the rise **progressive sharpening**, and showed that with all of the data at each step it stops at $2/\eta$: the **edge of stability**. There it stays to the end of the run. Up to its arrival the loss has not risen at a single step.
 #
-# The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within some ten steps, and comes back to between five and ten tenths of it, depending on the draw. The loss never rises. With the cross-entropy it comes near the limit and then falls to nearly nothing: the surer the network is of its images, the flatter is its loss. (At the rate of the other two it did not come near: its peak was a fifth of the limit, tried with one seed.) So the edge is something that training may do, and no law. The loss, the activation and the start decide.
+# The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within some ten steps, and comes back to between five and ten tenths of it, depending on the draw. The loss never rises. With the cross-entropy it comes near the limit and then falls to nearly nothing: the surer the network is of its images, the flatter is its loss. (At the rate of the other two it did not come near: its peak was a fifth of the limit, tried with one seed.) So the edge is something that training may do, and no law. Swap the two starts, and tanh is held from He's as well, at 1.01 to 1.02 of the limit, while ReLU comes nearer from the small one, to 0.83 to 0.97 (seeds 0 to 2). Here the loss and the activation decide; the start shifts the height.
 #
 # If it is the rate that sets the height, another rate must set another.
 #
@@ -322,6 +322,9 @@ print(f"rate 0.25: sharpness {np.median(lower[-50:]):.2f}")
 settled_at = np.median(lower[-50:])
 exercises.height.reveal(settled_at)
 assert 0.95 < settled_at * 0.25 / 2 < 1.06
+swapped, _ = watched(tanh_squares, trainings["ReLU from He's start, squared loss"][1], rate, steps)
+assert swapped[0] * rate / 2 > 1.2
+assert 0.98 < np.median(swapped[-50:]) * rate / 2 < 1.05  # tanh is held from He's start, too
 
 # %% [markdown]
 # Eight, $2/0.25$. The lower rate gets later to its limit, which is higher: it trains towards a sharper place.
@@ -368,7 +371,7 @@ for step in (0, 20, 199):
     print(f"{step:3} steps on: Taylor polynomial {forecast[step]:10.3g}, network {actual[step]:.3g}")
 
 # %% [markdown]
-# At first the two are the same. Then the forecast explodes, as section 1 said it must. The network has the same loss, the same gradient and the same Hessian at $w_0$. What saves it is in none of the three: it must be in the third derivative, or beyond.
+# At first the two are the same. Then the forecast explodes, as section 1 said it must. The network has the same loss, the same gradient and the same Hessian at $w_0$. What saves it is in none of the three: it must be in the third derivative, or beyond. (With the term of third order, the polynomial follows the first swing up and down, tried with one seed, and leaves after it.)
 #
 # Damian, Nichani and Lee have the candidate. Let the iterate bounce by $\pm a$ along the top eigenvector $v$, and expand the gradient one order further than usual:
 #
@@ -470,7 +473,7 @@ assert 0.6 < whole_16 < whole_50 - 0.04
 assert 1 < min(own_50, own_16) < max(own_50, own_16) < 1.35
 
 # %% [markdown]
-# With batches of 50 the sharpness of the whole loss stays near the limit, with 16 clearly below it. The *batch's* Hessian has its top eigenvalue a little above the limit with both. A step knows nothing but its batch, so it is the batch's curvature that must not be too large. And 16 images have a sharper direction of their own than 200 have in common.
+# With batches of 50 the sharpness of the whole loss stays near the limit, with 16 clearly below it. The *batch's* Hessian has its top eigenvalue a little above the limit with both. A step knows nothing but its batch. And 16 images have a sharper direction of their own than 200 have in common.
 #
 # Andreyev and Beneventano have this as the *edge of stochastic stability*. They measure the curvature of the batch's loss along the batch's own gradient, and find that it settles at $2/\eta$; the top eigenvalue is an upper bound of it. Jastrzębski and others had seen in 2018 that the peak of the sharpness depends on the batch size as well as on the rate.
 
@@ -573,14 +576,14 @@ assert check_ends.bottom(1).values[0] > -estimates[60]  # the top is the largest
 # ## Recap
 #
 # - On a parabola a step multiplies the distance by $1 - \eta\lambda$. Above $\lambda = 2/\eta$ it diverges, and quickly: 3 % above, by 339 in 100 steps (section 1).
-# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbs beyond $2/\eta$ and is held there; the loss, the activation and the start decide (section 2).
+# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbs beyond $2/\eta$ and is held there; the loss and the activation decide (section 2).
 # - The Taylor polynomial of second order diverges from the very same point. Take away the bounce along one direction, and the sharpness leaves the limit: the bounce holds it (section 3).
-# - With mini-batches the sharpness of the whole loss stays lower, the more so the smaller they are; each step obeys the limit of its own batch (section 4).
+# - With mini-batches the sharpness of the whole loss stays lower, the more so the smaller they are; the batch's own sharpness is what comes near the limit (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss that rises taken for a rate that is too large | you lower the rate, and train more slowly towards a sharper place | look whether it falls over some dozens of steps |
-# | one setting taken for all | "training ends at $2/\eta$" | measure yours: the loss, the activation and the start decide |
+# | one setting taken for all | "training ends at $2/\eta$" | measure yours: the loss and the activation decide |
 # | power iteration with few products from a random vector | a sharpness that is too low | start from the last vector, and look at the error |
 # | the largest magnitude taken for the largest eigenvalue | a negative "sharpness" | look at the sign of $v^\top Hv$; Lanczos finds both ends |
 # | the whole loss's sharpness, and mini-batches | a sharpness below the "limit" | the Hessian of a batch |

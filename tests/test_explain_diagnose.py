@@ -182,9 +182,8 @@ class OwnStep(Stateful):
 
 
 def state_of(model):
-    return [
-        np.copy(one) for one in (*model.variables, *model.metrics_variables, *model.optimizer.variables, model.calls)
-    ]
+    kept = (*model.variables, *model.metrics_variables, *model.optimizer.variables, model.calls)
+    return [np.copy(one) for one in kept]
 
 
 @pytest.mark.thorough(keep=1)
@@ -364,6 +363,14 @@ def test_a_partly_dead_layer_is_named_and_is_something_to_mend():
     assert not found
 
 
+def test_an_accuracy_of_numbers_is_noted_and_that_of_shares_is_not():
+    for loss, labels, is_noted in (("mse", Y, True), ("categorical_crossentropy", tf.nn.softmax(X[:, :2]), False)):
+        model = sequential(layers.Dense(labels.shape[1], "softplus"))
+        model.compile("sgd", loss, metrics=["accuracy"])
+        model.fit(X, labels, verbose=0)
+        assert ("accuracy counts equal numbers" in str(diagnose(model, None, X, labels))) == is_noted
+
+
 def test_dead_branch_beside_a_living_one_concerns_its_own_weights_only():
     inputs = tf.keras.Input((8,))
     branch = layers.Dense(8, "relu", bias_initializer=tf.keras.initializers.Constant(-20.0), name="branch")(inputs)
@@ -386,9 +393,8 @@ def test_the_fix_for_saturated_units_makes_them_learn(bias, scale):
     constant = tf.keras.initializers.Constant(bias)
     dense = [layers.Dense(6, bias_initializer=constant, name="hidden"), layers.Dense(1)]
     x = scale * X
-    found = diagnose(sequential(dense[0], layers.Activation("tanh", name="tanh"), dense[1]), "mse", x, Y)[
-        "hidden/kernel"
-    ]
+    model = sequential(dense[0], layers.Activation("tanh", name="tanh"), dense[1])
+    found = diagnose(model, "mse", x, Y)["hidden/kernel"]
     assert (found.code, found.layer) == ("saturated", "tanh")
     code, where = found.fix.split("  # ")
     assert where == "before the activation of tanh; it works in training mode"

@@ -25,7 +25,7 @@ BLOCKS = [
 def test_there_is_python_in_them():
     assert [name for name, _, _ in BLOCKS] == [
         "README.md",
-        *["derivatives_by_task.md"] * 8,
+        *["derivatives_by_task.md"] * 9,
         *["gradient_is_nan_or_zero.md"] * 2,
         *["gradient_is_none.md"] * 7,
         "index.md",

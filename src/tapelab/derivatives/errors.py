@@ -59,7 +59,8 @@ _SINGULAR = {
     "Eigen decomposition was not successful": ("Eig",),
 }
 # What it may raise that `explained` puts into words.
-UNCLEAR = (AttributeError, LookupError, NotImplementedError, ValueError)
+UNCLEAR = (AssertionError, AttributeError, LookupError, NotImplementedError, ValueError)
+_OF_A_BRANCH = "_resolve_grad_inputs"  # in TensorFlow: what it raises there has no words
 _NAMED = re.compile(r"\[Op:([A-Za-z]\w+)\]")
 # What it says where a value is read that is not there yet.
 _READS = (
@@ -118,6 +119,11 @@ def explained(name: str, error: Exception, operations: Iterable[tf.Operation] = 
         told = NotImplementedError(
             f"{name}: the function reads a tensor's value, as .numpy() and float() do, and is traced into a graph, "
             'where there is none. Use operations of TensorFlow, or compile="eager"'
+        )
+    elif isinstance(error, AssertionError) and traceback.extract_tb(error.__traceback__)[-1].name == _OF_A_BRANCH:
+        told = NotImplementedError(
+            f"{name}: TensorFlow differentiates a tf.custom_gradient in a branch of tf.cond once, and this derivative "
+            "needs more. Take tf.cond inside the custom gradient, or tf.where"
         )
     if told is None:
         return error

@@ -74,6 +74,16 @@ class Factoring(NamedTuple):
     chosen: tuple[int, ...]
     batch: int
 
+    @property
+    def outputs(self) -> list[tf.Tensor]:
+        return [site.output for site in self.sites]
+
+    @property
+    def met(self) -> list[tf.Tensor]:
+        """What the layers meet, each tensor once."""
+        found = {use.met.ref(): use.met for site in self.sites for use in site.uses if use.met is not None}
+        return list(found.values())
+
 
 def survey(call: Call) -> Factoring | str:
     """Look for the uses of the sources in what was evaluated. Returns how the Hessian is factored, or why it is not."""
@@ -182,29 +192,27 @@ def _work_saved(sites: Sequence[Site], chosen: Sequence[int], sizes: Sequence[in
 def factored_blocks(
     call: Call,
     factoring: Factoring,
-    tapes: tuple[tf.GradientTape, tf.GradientTape],
-    loss: tf.Tensor,
+    outer: tf.GradientTape,
+    gradients: Sequence[tf.Tensor | None],
     joined: bool,
     chunk: int,
 ) -> Blocks:
     """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes.
 
     Args:
-        tapes: persistent ones that have recorded the loss; the first one is open, and records what is done here.
+        outer: a persistent tape that is open and has recorded the gradients.
+        gradients: the loss's, by the sources, the sites' outputs and what they meet.
         joined: whether all sources may have one block, the whole matrix, where the sources of each layer follow each
             other: it is named (0, 0). That saves cutting what is put together again, and holding it twice.
         chunk: as for `map_rows`.
     """
-    outer, tape = tapes
     sites, sizes, sources = factoring.sites, call.sizes, call.sources
-    met = {use.met.ref(): use.met for site in sites for use in site.uses if use.met is not None}
     missing = [index for index in range(len(sources)) if index not in factoring.chosen]
-    wanted = [[site.output for site in sites], list(met.values()), [sources[index] for index in missing]]
-    found = tape.gradient(loss, wanted)
-    deltas = dense(found[0], wanted[0])
-    behind = {ref: gradient for ref, gradient in zip(met, found[1], strict=True) if gradient is not None}
-    others = dense(found[2], wanted[2])
-    rows = [tf.reshape(gradient, [-1]) for gradient in others]
+    end = len(sources) + len(sites)
+    deltas = dense(gradients[len(sources) : end], factoring.outputs)
+    reached = zip(factoring.met, gradients[end:], strict=True)
+    behind = {tensor.ref(): gradient for tensor, gradient in reached if gradient is not None}
+    rows = dense([gradients[index] for index in missing], [sources[index] for index in missing])
     with outer.stop_recording():
         blocks: Blocks = {}
         for index, gradient in zip(missing, rows, strict=True):
@@ -212,7 +220,8 @@ def factored_blocks(
             parts = reverse_rows(outer, gradient, [sources[other] for other in later], call.how, chunk)
             for other, part in zip(later, parts, strict=True):
                 _add(blocks, index, other, tf.reshape(part, [sizes[index], sizes[other]]))
-        pairs = [_pairs_of(sites[n:], outer, deltas[n:], behind, call.how, chunk) for n in range(len(sites))]
+        met = [tf.transpose(tf.concat([_met(use) for use in site.uses], 1)) for site in sites]
+        pairs = [_pairs_of(sites[n:], met[n:], outer, deltas[n:], behind, call.how, chunk) for n in range(len(sites))]
         order = [use.source for site in sites for use in site.uses]
         if joined and order == list(range(len(sources))):
             return {(0, 0): _matrix(pairs, sum(sizes))}
@@ -225,6 +234,7 @@ class _Pair(NamedTuple):
     """Two sites: what enters at the first gives rows, what enters at the second columns.
 
     Attributes:
+        left, right: what the first and the second meet, shape (inputs, batch).
         second: A, shape (units of the first, batch, units of the second).
         delta: δ of the second, shape (batch, units).
         jacobians: for a tensor that the second meets, its G, shape (units of the first, batch, elements).
@@ -232,19 +242,27 @@ class _Pair(NamedTuple):
 
     rows: Site
     columns: Site
+    left: tf.Tensor
+    right: tf.Tensor
     second: tf.Tensor
     delta: tf.Tensor
     jacobians: dict[Any, tf.Tensor]
 
 
 def _pairs_of(
-    sites: Sequence[Site], tape: tf.GradientTape, deltas: Tensors, behind: dict[Any, tf.Tensor], how: str, chunk: int
+    sites: Sequence[Site],
+    met: Tensors,
+    tape: tf.GradientTape,
+    deltas: Tensors,
+    behind: dict[Any, tf.Tensor],
+    how: str,
+    chunk: int,
 ) -> list[_Pair]:
     """Return the `_Pair` of the first site with itself and with each later one."""
     site, delta = sites[0], deltas[0]
-    met = {use.met.ref() for later in sites[1:] for use in later.uses if use.met is not None}
-    reached = {ref: gradient for ref, gradient in behind.items() if ref in met}
-    wanted = [*[later.output for later in sites], *reached.values()]
+    later = {use.met.ref() for other in sites[1:] for use in other.uses if use.met is not None}
+    reached = {ref: gradient for ref, gradient in behind.items() if ref in later}
+    wanted = [*[other.output for other in sites], *reached.values()]
 
     def unit(index: Any) -> list[tf.Tensor]:
         seed = tf.ones_like(delta) * tf.one_hot(index, site.size, dtype=delta.dtype)
@@ -253,8 +271,8 @@ def _pairs_of(
     found = map_rows(unit, [tf.TensorSpec(t.shape, t.dtype) for t in wanted], site.size, how, chunk)
     jacobians = dict(zip(reached, found[len(sites) :], strict=True))
     return [
-        _Pair(site, other, second, own, jacobians if other is not site else {})
-        for other, second, own in zip(sites, found, deltas, strict=False)
+        _Pair(site, other, met[0], right, second, own, jacobians if other is not site else {})
+        for other, right, second, own in zip(sites, met, found, deltas, strict=False)
     ]
 
 
@@ -305,37 +323,35 @@ def _matrix(pairs: Sequence[list[_Pair]], n: int) -> tf.Tensor:
 
 def _product(pair: _Pair, span: slice = slice(None)) -> tf.Tensor:
     """Return a pair's rows of these inputs, shape (inputs of the first, its units, inputs of the second, units)."""
-    rows, columns = ([_inputs(use, site.output) for use in site.uses] for site in (pair.rows, pair.columns))
-    left, right = (tf.transpose(tf.concat(parts, 1)) for parts in (rows, columns))  # (i, batch), (k, batch)
-    left, units = left[span], pair.rows.size
+    left, units = pair.left[span], pair.rows.size
     # A product for each i and j, so that the result lies as it is wanted: (i, j, k, l).
-    block = _batched(left[:, tf.newaxis] * right, pair.second)
+    block = _batched(tf.expand_dims(left, 1) * pair.right, pair.second)
     moved = [pair.jacobians.get(use.met.ref()) if use.met is not None else None for use in pair.columns.uses]
     if any(part is not None for part in moved):
         parts = [
-            tf.zeros([units, *own.shape], own.dtype) if part is None else part
-            for part, own in zip(moved, columns, strict=True)
+            tf.zeros([units, left.shape[1], _inputs_of(use)], left.dtype) if part is None else part
+            for part, use in zip(moved, pair.columns.uses, strict=True)
         ]
-        weighted = left[:, :, tf.newaxis] * pair.delta  # (i, batch, l)
+        weighted = tf.expand_dims(left, 2) * pair.delta  # (i, batch, l)
         turned = tf.transpose(tf.concat(parts, 2), [0, 2, 1])  # (j, k, batch)
         if units == 1:  # as matrices of three axes: see `wrong.require_safe`
-            block += tf.matmul(turned, weighted)[:, tf.newaxis]
+            block += tf.expand_dims(tf.matmul(turned, weighted), 1)
         else:
-            block += tf.matmul(turned, weighted[:, tf.newaxis])
+            block += tf.matmul(turned, tf.expand_dims(weighted, 1))
     return block
 
 
 def _batched(left: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """Products of (i, k, batch) and (j, batch, l), each with each: (i, j, k, l)."""
     if second.shape[0] == 1:
-        return tf.matmul(left, second)[:, tf.newaxis]
-    return tf.matmul(left[:, tf.newaxis], second)
+        return tf.expand_dims(tf.matmul(left, second), 1)
+    return tf.matmul(tf.expand_dims(left, 1), second)
 
 
 def _inputs_of(use: Use) -> int:
     return 1 if use.met is None else int(use.met.shape[1])
 
 
-def _inputs(use: Use, like: tf.Tensor) -> tf.Tensor:
+def _met(use: Use) -> tf.Tensor:
     """What a use's source is multiplied with, shape (batch, inputs)."""
-    return tf.ones([like.shape[0], 1], like.dtype) if use.met is None else use.met
+    return tf.ones([use.output.shape[0], 1], use.output.dtype) if use.met is None else use.met

@@ -25,7 +25,8 @@ from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS
 from tapelab.process.tensorflow import Tensors, tf
 
-_NOT_ENTERED = with_fact("valueless") | CALLS | BRANCHES | LOOPS
+_HIDING = CALLS | BRANCHES | LOOPS
+_NOT_ENTERED = with_fact("valueless") | _HIDING
 Push = Callable[[Tensors], list[tf.Tensor | None]]
 
 
@@ -159,10 +160,13 @@ def _require_linear(call: Call, end: int | None) -> None:
         products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
         pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
     if any(found is not None for found in outermost.gradient(pushed, cotangents)) or _reads(pushed, cotangents):
+        why = "is not linear in its cotangents, as one that clips them is"
+        if not call.traced.types.isdisjoint(_HIDING):
+            why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
         raise ValueError(
-            f"{call.name}: products with tangents are not known, since a custom gradient is not linear in its "
-            f"cotangents, as one that clips them is: {', '.join(call.traced.custom)}. Take products with "
-            "cotangents instead (vjp, or a Jacobian in reverse mode), or leave the custom gradient out"
+            f"{call.name}: products with tangents are not known, since a custom gradient {why}: "
+            f"{', '.join(call.traced.custom)}. Take products with cotangents instead (vjp, or a Jacobian in reverse "
+            "mode), or leave the custom gradient out"
         )
 
 

@@ -148,7 +148,7 @@ class _HVP(SecondOrderProduct):
 
 def _times(tape: tf.GradientTape, gradients: Sequence[Any], sources: Sequence[Any], vector: Tensors) -> list[tf.Tensor]:
     """Return the derivative of the gradient along a vector."""
-    used = [(g, tf.reshape(v, tf.shape(g))) for g, v in zip(gradients, vector, strict=True) if g is not None]
+    used = [(g, v) for g, v in zip(gradients, vector, strict=True) if g is not None]
     return dense(tape.gradient([g for g, _ in used], sources, output_gradients=[v for _, v in used]), sources)
 
 
@@ -164,15 +164,16 @@ class _Hessian(Recipe):
             require_one_dtype(call.dtypes)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             outer.watch(call.sources)
-            recording = call.record(persistent=True)
+            recording = call.record()
             call.require_second_order()
             call.require_scalar()
             factoring, plan = self._planned(call)
-            gradients = [None if own is None else tf.reshape(own, [-1]) for own in gradient(recording)]
+            between = [] if factoring is None else [*factoring.outputs, *factoring.met]
+            found = gradient(recording._replace(sources=[*call.sources, *between]))
+            gradients = found[: len(call.sources)]
             call.require_connected(gradients)
             if factoring is not None:
-                tapes = outer, recording.tape
-                blocks = factored_blocks(call, factoring, tapes, recording.outputs[0], self.packed, plan.chunk)
+                blocks = factored_blocks(call, factoring, outer, found, self.packed, plan.chunk)
         if factoring is None:
             blocks = self._rows(call, outer, gradients, plan.chunk)
         outputs = self._assembled(call, blocks)
@@ -265,20 +266,14 @@ class _Hessian(Recipe):
     def _agrees(self, outputs: Tensors, expected: Tensors) -> tf.Tensor:
         """Whether the matrix times a vector is the plain tape's product."""
         count = len(expected) // 2
-        vector, products = expected[:count], expected[count:]
+        vector, products = ([tf.reshape(t, [1, -1]) for t in part] for part in (expected[:count], expected[count:]))
         if self.packed:
-            count = 1
-            vector, products = ([tf.concat([tf.reshape(t, [-1]) for t in part], 0)] for part in (vector, products))
+            products = [tf.concat(products, 1)]
         found, sizes = [], []
         for j, wanted in enumerate(products):
-            shape = tf.shape(wanted)
-            pairs = [
-                (
-                    tf.cast(tf.reshape(v, [1, -1]), wanted.dtype),
-                    tf.reshape(outputs[i * count + j], [tf.size(v), tf.size(wanted)]),
-                )
-                for i, v in enumerate(vector)
-            ]
-            found.append(tf.reshape(tf.add_n([v @ block for v, block in pairs]), shape))
-            sizes.append(tf.reshape(tf.add_n([tf.abs(v) @ tf.abs(block) for v, block in pairs]), shape))
+            v = tf.concat([tf.cast(part, wanted.dtype) for part in vector], 1)
+            # One product for all blocks above each other: XLA takes long to compile one for each.
+            columns = tf.concat([tf.reshape(block, [-1, tf.size(wanted)]) for block in outputs[j :: len(products)]], 0)
+            found.append(v @ columns)
+            sizes.append(tf.abs(v) @ tf.abs(columns))
         return agree(found, sizes, products)

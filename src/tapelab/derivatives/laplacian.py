@@ -132,8 +132,7 @@ class _Laplacian(Recipe):
         else:
 
             def row(index: Any, how: str) -> list[tf.Tensor]:
-                number = index if self.samples else 0 * index
-                own = [tf.gather(each, number, axis=1)[:, tf.newaxis] for each in directions]
+                own = [tf.gather(each, index, axis=1)[:, tf.newaxis] if self.samples else each for each in directions]
                 return _along(partial(batch.example, index), own, passes, how)
 
             specs = [tf.TensorSpec(output.shape, output.dtype) for output in shown.outputs]

@@ -146,13 +146,11 @@ class Explanation(Told):
     def heading(self) -> str:
         """The answer in a few words."""
         gradient = f"d {self.target} / d {self.source}"
-        if self.exists:
-            if self.code in ("exists", "unknown", "inside_function"):
-                return f"{gradient} exists"
-            return f"{gradient} {SYMPTOMS[self.symptom].heading}: {self.code}"
+        if self.code == "unknown" or (self.exists and self.code in ("exists", "inside_function")):
+            return f"{gradient} {'exists' if self.exists else 'is not known'}"
         other = {"no_gradient_registered": "raises LookupError", "used_up": "is refused"}
-        verdict = other.get(self.code, "could not be explained" if self.exists is None else "is None")
-        return f"{gradient} {verdict}: {self.code}"
+        missing = other.get(self.code, "could not be explained" if self.exists is None else "is None")
+        return f"{gradient} {SYMPTOMS[self.symptom].heading if self.exists else missing}: {self.code}"
 
 
 class Explanations(Told, dict[str, Explanation]):

@@ -1,6 +1,7 @@
 """What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -39,19 +40,15 @@ def array(tensor: Gradient | None) -> np.ndarray:
     return values.astype(np.float64, copy=False)
 
 
-def items(tensor_list: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
-    """Return the tensors in a TensorFlow tensor list, a variant, whose elements have this dtype."""
-    shape = tf.raw_ops.TensorListElementShape(input_handle=tensor_list, shape_type=tf.int32)
-    return [
-        tf.raw_ops.TensorListGetItem(input_handle=tensor_list, index=i, element_shape=shape, element_dtype=dtype)
-        for i in range(int(tf.raw_ops.TensorListLength(input_handle=tensor_list)))
-    ]
-
-
 def _items(tensor_list: tf.Tensor) -> np.ndarray:
+    """The numbers in a TensorFlow tensor list, a variant."""
+    get = functools.partial(tf.raw_ops.TensorListGetItem, input_handle=tensor_list)
     for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
         try:
-            return np.concatenate([array(item).ravel() for item in items(tensor_list, dtype)] or [_EMPTY])
+            shape = tf.raw_ops.TensorListElementShape(input_handle=tensor_list, shape_type=tf.int32)
+            places = range(int(tf.raw_ops.TensorListLength(input_handle=tensor_list)))
+            items = [get(index=i, element_shape=shape, element_dtype=dtype) for i in places]
+            return np.concatenate([array(item).ravel() for item in items] or [_EMPTY])
         except (tf.errors.OpError, ValueError):
             continue  # the list holds another dtype, or the variant is no list
     return _EMPTY
@@ -157,8 +154,6 @@ def number(value: float | complex | np.number) -> str:
     real = float(np.real(value))
     if np.isnan(real):
         return "NaN"
-    if np.isinf(real):
-        return "inf" if real > 0 else "-inf"
     text = f"{real + 0.0:.4g}"  # no -0
     if "e" in text:
         digits, exponent = text.split("e")
@@ -201,8 +196,7 @@ def cotangent_text(values: np.ndarray) -> str:
         return "empty"
     if values.size == 1:
         return number(values.ravel()[0])
-    bad = _not_finite(values)
-    if bad:
+    if bad := _not_finite(values):
         return bad
     zeros = int((values == 0).sum())
     if zeros == values.size:

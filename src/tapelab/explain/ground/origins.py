@@ -102,8 +102,7 @@ class Origins:
         waiting = [(scope, part) for scope in _function_scope(code, names) for part in given]
         for scope, part in waiting:
             for name in {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}:
-                found = self._made_of(_Held(scope, name), _names_of(source), {name})
-                if found is not None:
+                if found := self._made_of(_Held(scope, name), _names_of(source), {name}):
                     return found
                 if len(waiting) < _CALLS:
                     waiting += _passed_as(scope, name, own[0] if own else None)
@@ -163,8 +162,7 @@ class Origins:
             name = node.id if isinstance(node, ast.Name) else ""
             if name and name not in seen:
                 seen.add(name)
-                found = self._made_of(_Held(scope, name), wanted, seen)
-                if found is not None:
+                if found := self._made_of(_Held(scope, name), wanted, seen):
                     return found
         return None
 

@@ -126,7 +126,7 @@ def diagnosed(
             tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
             tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (*_notes(model, tape, parts), *_idle(variables), *_unscaled(batch, variables)),
+            (*_notes(model, tape, parts, batch), *_idle_or_unscaled(variables, batch)),
             "" if without_step or is_sick else rate.about_own_step(model, batch),
         )
 
@@ -312,14 +312,10 @@ def _layers(model: tf.keras.Model, tape: ExplainTape, variables: Sequence[Variab
             yield LayerHealth(layer, spelled(op).rstrip("6"), units, float(rows.all(axis=0).mean()))
 
 
-def _forms_of(variable: Any) -> tuple[Any, ...]:
-    """A Keras variable, TensorFlow's inside it, and, where it was made under a strategy, that of each replica."""
-    inner = getattr(variable, "value", None)
-    return variable, inner, *getattr(inner, "values", ())
-
-
-def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
-    """What is said of inputs in their own unit, such as pixels up to 255, where numbers came out too large."""
+def _idle_or_unscaled(variables: Sequence[VariableHealth], batch: Any) -> Iterator[str]:
+    """What is said of variables without effect; and of data in their own unit, where numbers came out too large."""
+    if names := [one.name for one in variables if one.code == "no_effect"]:
+        yield f"{listed(names)}: {VALUES['no_effect'].title}. {VALUES['no_effect'].meaning}"
     if any(one.code in _OF_LARGE and one.healthy is False for one in variables):
         for name, value in zip(("x", "y"), batch if isinstance(batch, tuple) else (batch,), strict=False):
             values = array(value) if tf.is_tensor(value) and value.dtype.is_floating else np.zeros(0)
@@ -328,15 +324,10 @@ def _unscaled(batch: Any, variables: Sequence[VariableHealth]) -> Iterator[str]:
                 yield f"{name} goes from {low:g} to {high:g}: scale it, such as {name} / {np.abs(values).max():g}."
 
 
-def _idle(variables: Sequence[VariableHealth]) -> Iterator[str]:
-    """What is said of variables that have no effect by theory."""
-    names = [one.name for one in variables if one.code == "no_effect"]
-    if names:
-        yield f"{listed(names)}: {VALUES['no_effect'].title}. {VALUES['no_effect'].meaning}"
-
-
-def _notes(model: tf.keras.Model, tape: ExplainTape, parts: Sequence[Part]) -> Iterator[str]:
-    keras = {id(one) for variable in model.variables for one in _forms_of(variable)}
+def _notes(model: tf.keras.Model, tape: ExplainTape, parts: Sequence[Part], batch: Any) -> Iterator[str]:
+    inner = [getattr(variable, "value", None) for variable in model.variables]
+    replicas = (one for variable in inner for one in getattr(variable, "values", ()))  # of one made under a strategy
+    keras = set(map(id, (*model.variables, *inner, *replicas)))
     asked = {id(variable) for part in parts for variable in part.variables}
     for variable in tape.watched_variables():
         if id(variable) not in keras | asked and variable.trainable:
@@ -350,3 +341,8 @@ def _notes(model: tf.keras.Model, tape: ExplainTape, parts: Sequence[Part]) -> I
         yield f"{listed(keeping)} keeps its state from batch to batch: call reset_state() where a sequence begins."
     if parts[0].scale != 1:
         yield f"The loss was scaled by {parts[0].scale:g} for mixed precision; the norms are those without the scale."
+    labels = array(batch[1]) if isinstance(batch, tuple) and len(batch) > 1 and tf.is_tensor(batch[1]) else np.zeros(0)
+    counting = (tf.keras.metrics.Accuracy, tf.keras.metrics.BinaryAccuracy)
+    is_counted = any(isinstance(inner, counting) for one in model.metrics for inner in getattr(one, "metrics", [one]))
+    if is_counted and (labels % 1).any():
+        yield 'The accuracy counts equal numbers, and y has others than whole ones: take a metric such as "mae".'

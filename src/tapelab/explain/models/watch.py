@@ -23,7 +23,6 @@ from tapelab.explain.models.diagnose import asked_at, diagnosed, name_of
 from tapelab.explain.models.diagnosis import Diagnosis
 from tapelab.explain.models.rate import about_step, rate_of
 
-import numpy as np
 import tensorflow as tf
 
 _GROWTH = 3.0  # how many times the gradient's norm must grow in each step for the training to count as diverging
@@ -233,7 +232,8 @@ class Watch(tf.keras.callbacks.Callback):
             head += said
             for kept in self._kept:
                 self.diagnosis = self._of_batch(kept.batch, kept.before)
-                self.recent.append((kept.step, self.diagnosis.loss, _whole_norm(self.diagnosis)))
+                norm = math.sqrt(sum((one.gradient_norm or 0.0) ** 2 for one in self.diagnosis.variables))
+                self.recent.append((kept.step, self.diagnosis.loss, norm))
         except Exception as error:
             head.append(f"It could not be run again: {type(error).__name__}: {error}")
             return "\n".join(head)
@@ -253,10 +253,8 @@ class Watch(tf.keras.callbacks.Callback):
             )
         if found:
             compiled = " XLA (jit_compile=True) may compute it differently: compile with jit_compile=False and try."
-            yield (
-                "Run again eagerly, the step is in order, so it cannot be explained."
-                + (compiled if self.model.jit_compile else "")
-            )
+            said = "Run again eagerly, the step is in order, so it cannot be explained."
+            yield said + compiled if self.model.jit_compile else said
         yield str(found)
 
     def _is_diverging(self) -> bool:
@@ -280,8 +278,3 @@ def _of_no_step(step: int, names: Sequence[str]) -> str:
     when = f"after step {step - 1} and before step {step}" if step else "before the first step"
     who = "Something other than a step, such as a callback, set them." if step else "Look at where they were loaded."
     return f"Watch stopped the training: {listed(names)} became not finite {when}. {who}"
-
-
-def _whole_norm(found: Diagnosis) -> float:
-    """The norm of the gradient of all variables together."""
-    return float(np.sqrt(sum(one.gradient_norm**2 for one in found.variables if one.gradient_norm is not None)))

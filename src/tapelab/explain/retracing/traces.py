@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 
 from tapelab.explain.ground import lines
@@ -197,7 +197,7 @@ def _flatten(path: str, kind: typing.Any, leaves: dict[str, Leaf]) -> None:
 def _inner(path: str, kind: typing.Any) -> tuple[dict[str, typing.Any] | None, str | None]:
     """Return ({path: type} of what is inside, a description), or (None, None) where a type is no structure."""
     if isinstance(kind, (default_types.List, default_types.Tuple)):
-        inner = _numbered(path, getattr(kind, "components_tuple", kind).components)
+        inner = {f"{path}[{i}]": part for i, part in enumerate(getattr(kind, "components_tuple", kind).components)}
         return inner, f"a {type(kind).__name__.lower()} of {len(inner)}"
     if isinstance(kind, default_types.Dict):
         inner = {f"{path}[{key!r}]": inside for key, inside in kind.mapping.items()}
@@ -206,10 +206,6 @@ def _inner(path: str, kind: typing.Any) -> tuple[dict[str, typing.Any] | None, s
         fields = zip(kind.attribute_names, kind.attributes.components, strict=True)
         return {f"{path}.{name}": inside for name, inside in fields}, f"a {kind.type_name}"
     return None, None
-
-
-def _numbered(path: str, parts: Iterable[typing.Any]) -> dict[str, typing.Any]:
-    return {f"{path}[{i}]": part for i, part in enumerate(parts)}
 
 
 def _object(value: object) -> str:

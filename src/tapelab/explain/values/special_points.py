@@ -25,14 +25,9 @@ def _has_zero(evidence: Evidence, node: Node) -> bool:
     return bool((evidence.array(node.inputs[0]) == 0).any())
 
 
-def _is_zero_coefficient(evidence: Evidence, node: Node) -> bool:
-    return node.inputs[0] in evidence.depends and _has_zero(evidence, node)
-
-
 def _at_kink(evidence: Evidence, node: Node) -> bool:
     x = evidence.made_of(node)
-    other = x[1] if len(x) > 1 else 0.0
-    return bool((x[0] == other).any())
+    return bool((x[0] == (x[1] if len(x) > 1 else 0.0)).any())
 
 
 def _equal(evidence: Evidence, node: Node) -> np.ndarray:
@@ -43,10 +38,6 @@ def _equal(evidence: Evidence, node: Node) -> np.ndarray:
     return is_equal & ~np.eye(values.shape[-1], dtype=bool)
 
 
-def _is_degenerate(evidence: Evidence, node: Node) -> bool:
-    return bool(_equal(evidence, node).any())
-
-
 def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
     """Whether a root is taken at 0 and gets 0 from above: TensorFlow takes 0 times its infinite slope to be 0."""
     above = evidence.replay.passed[node].upstream[0]
@@ -54,8 +45,8 @@ def _is_root_without_cotangent(evidence: Evidence, node: Node) -> bool:
 
 
 SPECIAL_POINTS = {
-    "zero_coefficient": _is_zero_coefficient,
-    "equal_eigenvalues": _is_degenerate,
+    "zero_coefficient": lambda evidence, node: node.inputs[0] in evidence.depends and _has_zero(evidence, node),
+    "equal_eigenvalues": lambda evidence, node: bool(_equal(evidence, node).any()),
     "product_with_zero": _has_zero,
     "kinks_meet": _at_kink,
     "root_at_zero": _is_root_without_cotangent,

@@ -13,6 +13,7 @@ import numpy as np
 _STITCHES = ("DynamicStitch", "ParallelDynamicStitch")
 _WRONG = ("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
 _EDGE = 1e-3  # how near to 0 and 1 a loss for probabilities clips; what rounding leaves outside
+_ROUNDED = 0.01  # what rounding of the labels of an example, in bfloat16, leaves of their sum
 _CROSS_ENTROPIES, _UNITS = with_fact("cross entropy"), with_fact("unit")
 
 
@@ -44,10 +45,10 @@ def _cross_entropy(evidence: Evidence) -> Story | None:
         maker = evidence.maker(scores)
         if of_logits and maker is not None and maker.op in ("Softmax", "Sigmoid"):
             return Story("softmax_twice", node, scores, values={"made": maker.op.lower()})
-        if not of_logits and (outside := _outside_of_0_to_1(evidence, scores)):
+        if not of_logits and (outside := _outside_of_0_to_1(evidence.array(scores))):
             return Story("not_probabilities", node, scores, values={"made": outside})
-        if labels is not None and (outside := _outside_of_0_to_1(evidence, labels, node)):
-            return Story("labels_outside", node, labels, values={"made": outside})
+        if labels is not None and (wrong := _no_labels(evidence, labels, node)):
+            return Story("labels_outside", node, labels, values={"made": wrong})
     return None
 
 
@@ -78,16 +79,23 @@ def _factor_of(evidence: Evidence, key: int) -> int | None:
     return factors[0] if factors else None
 
 
-def _outside_of_0_to_1(evidence: Evidence, key: int, node: Node | None = None) -> str | None:
-    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None.
+def _no_labels(evidence: Evidence, key: int, node: Node) -> str | None:
+    """What keeps values from being the labels of a cross-entropy, as text; None where they are.
 
-    With a node, only those count whose place in what it made has a part in the target: others are masked, or ignored.
+    Those count whose place in what the node made has a part in the target: others are masked, or ignored.
     """
-    values = evidence.array(key)
-    counts = array(evidence.replay.passed[node].upstream[0]) if node is not None else np.zeros(0)
-    if counts.shape[:1] == values.shape[:1]:
-        counts = counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))  # of a scalar: ()
-        values = values[np.broadcast_to(counts != 0, values.shape)] if counts.ndim == values.ndim else values
+    values, counts = evidence.array(key), array(evidence.replay.passed[node].upstream[0]) != 0
+    if counts.ndim and counts.shape == values.shape[: counts.ndim]:
+        values = values[counts]
+    if outside := _outside_of_0_to_1(values):
+        return f"go from {outside}; expected 0 to 1"
+    sums = values.sum(axis=-1) if node.op == "SoftmaxCrossEntropyWithLogits" and values.size else np.ones(1)
+    worst = sums[np.argmax(np.abs(sums - 1))]
+    return f"add up to {number(worst)} in an example; expected 1" if abs(worst - 1) > _ROUNDED else None
+
+
+def _outside_of_0_to_1(values: np.ndarray) -> str | None:
+    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None."""
     if not values.size or np.iscomplexobj(values) or (values.min() >= -_EDGE and values.max() <= 1 + _EDGE):
         return None
     return f"{number(values.min())} to {number(values.max())}"

@@ -83,7 +83,9 @@ def all_zero(evidence: Evidence) -> Story:
         return overflow
     code = mechanisms.of_zero(evidence, node, position)
     if code == "saturated" and not _is_flat_far_out(evidence, node):
-        return _shrunk_away(evidence, node, position)
+        # What came here was too small already: by many steps of one kind, or else the dtype's end is the cause.
+        story = magnitude.story(evidence, 0.0)
+        return story if story.code == "vanishing" else Story("underflow", node, node.inputs[position])
     if code in ("constant_output", "at_minimum"):
         code = _constant_or_stationary(evidence, node, position, code)
     if code == "unknown_zero":
@@ -98,12 +100,6 @@ def all_zero(evidence: Evidence) -> Story:
 def _is_flat_far_out(evidence: Evidence, node: Node) -> bool:
     """Whether an activation is next to flat at all that it gets; else its slope alone makes no zero."""
     return node.op in ("Softmax", "LogSoftmax") or np.abs(slopes(evidence.trace, node)).max(initial=0.0) < _NEXT_TO_FLAT
-
-
-def _shrunk_away(evidence: Evidence, node: Node, position: int) -> Story:
-    """What came to a node was too small already: by many steps of one kind, or else the dtype's end is the cause."""
-    story = magnitude.story(evidence, 0.0)
-    return story if story.code == "vanishing" else Story("underflow", node, node.inputs[position])
 
 
 def _constant_or_stationary(evidence: Evidence, node: Node, position: int, code: str) -> str:

@@ -22,6 +22,7 @@ from tapelab.explain.ground.expressions import assigned_in, called, contains, op
 from tapelab.explain.ground.lines import Frame
 from tapelab.explain.ground.log import Kind
 from tapelab.explain.ground.measure import Gradient, array
+from tapelab.explain.ground.rendering import words_of
 from tapelab.explain.values.fixes.patient import Fix, Patient, filled, match
 from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
@@ -379,25 +380,28 @@ def _is_half(patient: Patient) -> bool:
 def _of_constant(patient: Patient) -> str | None:
     if patient.evidence.array(patient.evidence.target).size > 1:
         return "# the gradient of a tensor is that of its sum: take one element, or tape.jacobian"
-    return _advice(patient, VALUES["constant_output"])
+    node, evidence, cause = patient.node, patient.evidence, VALUES["constant_output"]
+    moments = [one for one in evidence.replay.nodes_of["SquaredDifference"] if one.scope == node.scope and one.scope]
+    if not moments or node.op == "Softmax":
+        return _advice(patient, cause)
+    return cause.fix.splitlines()[any(evidence.array(one.outputs[0]).any() for one in moments)]
 
 
 def _at_kink(patient: Patient) -> str | None:
-    if patient.evidence.target_changes():  # where the source moves: it is what has to
-        return None
-    return "# what goes in is all 0: look for the weights, or the factor, that make it so"
+    said = "# what goes in is all 0: look for the weights, or the factor, that make it so"
+    return None if patient.evidence.target_changes() else said  # where the source moves: it is what has to
 
 
 def _zero_factor(patient: Patient) -> str | None:
     zeros = [key for key in patient.node.inputs if not patient.evidence.array(key).any()]
-    if any(read_from(patient.evidence, key) is not None for key in zeros):
-        return None
-    return "# look at the other factor in the line named here: should it be 0?"
+    is_read = any(read_from(patient.evidence, key) is not None for key in zeros)
+    return None if is_read else "# look at the other factor in the line named here: should it be 0?"
 
 
 def _other_factor(patient: Patient) -> str | None:
     """Where the factor that is 0 was last assigned, if it has a name; else what the table advises."""
-    for part, key in operands(patient.expression, patient.node.inputs) if patient.expression is not None else ():
+    is_own = called(patient.expression) in words_of(patient.node.op)  # and no call of a function that multiplies
+    for part, key in operands(patient.expression, patient.node.inputs) if is_own else ():
         if isinstance(part, ast.Name) and not patient.evidence.array(key).any():
             for made in assigned_in(patient.node.event.place.code, part.id, patient.node.line.number)[:1]:
                 return f"# {part.id} is 0; it is made in line {made.lineno}: {part.id} = {text(made)}"

@@ -68,7 +68,7 @@ def _is_like(pattern: ast.AST, one: ast.AST) -> bool:
         return False
     if isinstance(pattern, ast.Constant):
         return pattern.value == one.value
-    return not isinstance(pattern, ast.Call) or pattern.func.id == called(one)
+    return not isinstance(pattern, ast.Call) or pattern.func.id == {"truediv": "divide"}.get(called(one), called(one))
 
 
 def _parts(pattern: ast.AST, one: ast.AST) -> list[tuple[ast.AST, ast.AST]]:

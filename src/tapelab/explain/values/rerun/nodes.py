@@ -1,13 +1,15 @@
 """The log as a list of nodes, one for each operation that ran, also inside a tf.function or a branch.
 
-The body of a function is interpreted again, operation by operation, with the inputs that the call had; one that holds a
-custom gradient or a loop stays whole. What the call itself returned for its backward pass is *pinned*: used in place of
-what is computed again. So random numbers, dropout masks and variables that were changed since are the true ones.
+The body of a function is interpreted again, operation by operation, with the inputs that the call had, and a loop in it
+round by round; one that holds a custom gradient stays whole. What the call itself returned for its backward pass is
+*pinned*: used in place of what is computed again. So random numbers, dropout masks and variables that were changed
+since are the true ones, but for those within a loop.
 """
 
 import ast
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,6 +31,10 @@ from tapelab.process.tensorflow import tf
 
 Keys: TypeAlias = Sequence[int]  # of values of a trace
 Pins: TypeAlias = Mapping[str, tf.Tensor]  # name of a tensor in a graph → its true value
+
+
+_OF_TENSORFLOW = re.compile(r"\b(while|cond|map|scan|foldl|foldr)(_\d+)?/+")  # scopes that are no layers
+_MANY = 5_000  # nodes: a loop that makes more stays whole, as it would take many seconds
 
 
 class NotInterpreted(Exception):
@@ -82,7 +88,7 @@ class Node:
     @property
     def layer(self) -> str:
         """The name of the Keras layer that it ran in, or ""; in a tf.function TensorFlow may have added a number."""
-        return self.scope.rstrip("/").rpartition("/")[2]
+        return _OF_TENSORFLOW.sub("", self.scope + "/").rstrip("/").rpartition("/")[2]
 
 
 class Trace:
@@ -159,7 +165,6 @@ class _Interpreter:
         for key, outer in zip(inner, event.outputs, strict=False):
             if key not in trace.values or (key in self._unknown and trace.values[outer].dtype.is_floating):
                 raise NotInterpreted("an output")
-        for key, outer in zip(inner, event.outputs, strict=False):
             attributes = ("T", trace.values[outer].dtype.as_datatype_enum)
             trace._add("Identity", (key,), (outer,), attributes, event, is_recorded=self._is_recorded)
 
@@ -184,7 +189,9 @@ class _Interpreter:
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = function_body(operation.graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, is_recorded)
-        if operation.type in LOOPS or has_custom_gradient(operation):
+        if operation.type in LOOPS:
+            return self._loop(operation, inputs, is_recorded)
+        if has_custom_gradient(operation):
             raise NotInterpreted(operation.type)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
@@ -198,6 +205,15 @@ class _Interpreter:
             line=lines.first_own(operation.traceback), scope=operation.name.rpartition("/")[0],
         )  # fmt: skip
         return keys
+
+    def _loop(self, operation: tf.Operation, inputs: Keys, is_recorded: bool) -> Keys:
+        """Run a loop round by round: each has its own nodes."""
+        condition, body = (function_body(operation.graph, operation.get_attr(part).name) for part in ("cond", "body"))
+        while self._is_true(self._graph_run(condition, inputs, {}, False)[0]):
+            inputs = self._graph_run(body, inputs, {}, is_recorded)
+            if len(self._trace.nodes) > _MANY:
+                raise NotInterpreted("a long loop")
+        return inputs
 
     def _is_true(self, key: int) -> bool:
         if key in self._unknown:
