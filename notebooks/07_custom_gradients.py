@@ -446,7 +446,7 @@ except TypeError as error:
 # %% [markdown]
 # The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
 # cannot, whether a tape is open or not. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the arguments, and a list with one
-# gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass.
+# gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass: no layer with dropout, which would draw anew.
 
 
 # %%
@@ -503,6 +503,10 @@ print(f"limited, compiled: {tf.norm(gradients_of(tf.function(limited_layer))[0])
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+check_drop = tf.keras.layers.Dropout(0.5)
+assert np.any(check_drop(tf.ones(1000), training=True) != check_drop(tf.ones(1000), training=True))
+
+
 def traced(f):
     try:
         slope(tf.function(f), 2.0)
