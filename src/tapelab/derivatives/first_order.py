@@ -18,6 +18,7 @@ from tapelab.derivatives.arguments import (
     unflatten,
 )
 from tapelab.derivatives.costs import Plan
+from tapelab.derivatives.errors import UNCLEAR, explained
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
 from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs
@@ -275,8 +276,11 @@ class Linearize(Transform):
         def program(*inputs: tf.Tensor) -> list[tf.Tensor]:
             call = Call(signature, inputs[: len(tensors)], LOOP)
             made[:] = [call]
-            with wrong.differentiated(call.note):
-                recording, push = linearized(call)
+            try:
+                with wrong.differentiated(call.note):
+                    recording, push = linearized(call)
+            except UNCLEAR as error:
+                raise explained(self.__name__, error)  # noqa: B904 - it has its cause
             return [*recording.outputs, *map(tf.identity, dense(push(inputs[len(tensors) :]), recording.outputs))]
 
         sources = signature.sources.variables or tensors[: signature.own]
