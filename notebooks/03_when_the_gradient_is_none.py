@@ -135,7 +135,7 @@ print("with tf.exp:        ", repaired)
 # %% [markdown]
 # Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and
 # not for the result of `times 4`. The step between them is the culprit. A path that is broken twice shows the break nearest the target first.
-# And no tape watches an integer: of the opening's program this walk would name the cast back to float, one step late.
+# No tape watches an integer: in the opening's program this walk names the cast *back* to float.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
@@ -371,7 +371,7 @@ print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 # The values agree, and one gradient is lost. The cure is TensorFlow's own operation. Where there is none, write the gradient
 # yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 #
-# Leaving TensorFlow can be quieter than that: `float(...)`, `int(...)` and `.numpy()` leave it too.
+# More quietly, `float(...)`, `int(...)` and `.numpy()` leave TensorFlow too.
 #
 # **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. Is the gradient `None`, 3 or 6?
 
@@ -570,7 +570,7 @@ assert check_tape.gradient(check_y, a).numpy() == 40.0
 # ## 8. No gradient registered
 #
 # TensorFlow keeps a registry that says how to differentiate an operation. Rounding has an entry, a function that returns `None`. The contrast adjustment
-# of an image has no entry at all. The two fail in different ways.
+# of an image has no entry at all.
 
 # %%
 x = tf.Variable([0.3, 0.7, 2.4])

@@ -710,7 +710,7 @@ print("block inside the function:", inside.numpy())
 print("block around the call:    ", around.numpy())
 
 # %% [markdown]
-# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect, and nothing warns: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
+# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
 # records when the pause is over. Put the block around the call, or open the tape inside the function too, with no compiled `if` or loop between them.
 #
 # A tape that has not been opened has nothing to pause, and says so:
