@@ -579,7 +579,7 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. A list of targets is summed in the same way. `output_gradients=` weights the entries ([11](11_jacobians.ipynb)).
+# the source: $3 + 4$. A list of targets is summed in the same way. `output_gradients=`, a tensor and not a list, weights the entries ([11](11_jacobians.ipynb)).
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
 # Below, the target is the walker's nine squared errors, then their mean.
@@ -605,6 +605,10 @@ averaged = gradient_of(tf.reduce_mean)
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(unreduced, 9 * averaged, rtol=1e-5)
+for check_weights, check_expected in ((tf.constant([1.0, 10.0]), 43.0), ([1.0, 10.0], 7.0)):
+    with tf.GradientTape() as check_tape:
+        check_y = x * [3.0, 4.0]
+    assert check_tape.gradient(check_y, x, output_gradients=check_weights).numpy() == check_expected
 assert averaged < -10
 with tf.GradientTape() as tape:
     square, cube = x * x, x * x * x

@@ -60,15 +60,15 @@ runtime.start(seed)
 # `import tensorflow as tf`, put your own images and labels in its first line, and you have a training program. Sections 1 and 2 take it apart.
 
 # %% tags=["nbval-ignore-output"]
-x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images and labels
+x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images, values from 0 to 1, and labels
 y_train, y_test = np.ravel(y_train), np.ravel(y_test)  # labels of shape (n,), also where yours are (n, 1)
 (x_train, x_val), (y_train, y_val) = np.split(x_train, [-300]), np.split(y_train, [-300])  # kept apart
-(height, width), classes = x_train.shape[1:], 10
+image_shape, classes = x_train.shape[1:], 1 + int(y_train.max())
 batch_size, hidden, learning_rate = 64, 48, 0.005
 
 model = tf.keras.Sequential(
     [
-        tf.keras.Input((height, width)),
+        tf.keras.Input(image_shape),
         tf.keras.layers.Flatten(),
         tf.keras.layers.Dense(hidden, activation="tanh"),
         tf.keras.layers.Dense(classes),
@@ -104,6 +104,7 @@ for epoch in range(1, 4):
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+assert classes == 10
 assert unseen[0] > seen[0] + (0.1 if dataset == "digits" else 0.0)
 assert unseen[-1] > 0.85
 check_logits = model(x_val, training=False)
@@ -194,7 +195,7 @@ for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
 exercises.first_loss.reveal(np.log(classes))
 assert logits.shape == (len(labels), classes)
 assert abs(float(loss) - np.log(classes)) < 0.75
-assert [g.shape for g in gradients] == [(height * width, hidden), (hidden,), (hidden, classes), (classes,)]
+assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,), (hidden, classes), (classes,)]
 
 # %% [markdown]
 # A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
@@ -337,7 +338,7 @@ def build(layers):
     """A model with the given layers before its last one; the seed makes every start the same."""
     tf.keras.utils.set_random_seed(seed)
     outputs = tf.keras.layers.Dense(classes)
-    return tf.keras.Sequential([tf.keras.Input((height, width)), tf.keras.layers.Flatten(), *layers, outputs])
+    return tf.keras.Sequential([tf.keras.Input(image_shape), tf.keras.layers.Flatten(), *layers, outputs])
 
 
 def train(model, loss_of):

@@ -134,8 +134,8 @@ print("with tf.exp:        ", repaired)
 
 # %% [markdown]
 # Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and
-# not for the result of `times 4`. The step between them is the culprit. With
-# `tf.exp` in its place the path is whole. A path that is broken twice shows the break nearest the target first.
+# not for the result of `times 4`. The step between them is the culprit. A path that is broken twice shows the break nearest the target first.
+# No tape watches an integer: in the opening's program this walk names the cast *back* to float.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
@@ -167,6 +167,15 @@ assert found == ["exp", "square", "sum"]
 assert repaired == ["x", "tanh", "times 4", "exp", "square", "sum"]
 check_twice = path | {"tanh": lambda h: tf.constant(np.tanh(h))}
 assert walk(check_twice, watch_each=True) == found
+check_casts = {
+    "cut": lambda h: tf.cast(4.0 * h, tf.int32),
+    "back": lambda h: tf.cast(h, tf.float32),
+    "sum": tf.reduce_sum,
+}
+check_level = tf.get_logger().level
+tf.get_logger().setLevel("ERROR")  # the tape warns of the integer
+assert walk(check_casts, watch_each=True) == ["back", "sum"]
+tf.get_logger().setLevel(check_level)
 assert walk(check_twice | {"exp": tf.exp}, watch_each=True) == ["tanh", "times 4", "exp", "square", "sum"]
 check_x = check_y = tf.Variable([0.3, 0.7])
 with tf.GradientTape() as check_tape:
@@ -362,7 +371,7 @@ print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 # The values agree, and one gradient is lost. The cure is TensorFlow's own operation. Where there is none, write the gradient
 # yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 #
-# Leaving TensorFlow can be quieter than that: `float(...)`, `int(...)` and `.numpy()` leave it too.
+# More quietly, `float(...)`, `int(...)` and `.numpy()` leave TensorFlow too.
 #
 # **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. Is the gradient `None`, 3 or 6?
 
@@ -390,7 +399,7 @@ assert half_of_it.numpy() == 3.0
 # %% [markdown]
 # 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$.
 #
-# Where Python code has to stay, `tf.py_function` records what it does with TensorFlow. `tf.numpy_function` does not.
+# Where Python code has to stay, `tf.py_function` records what it does with TensorFlow to its *arguments*. `tf.numpy_function` does not.
 #
 # ## 5. Integers and strings
 #
@@ -427,7 +436,9 @@ check_x = tf.Variable([0.0, 1.0, 3.0])
 with tf.GradientTape(persistent=True) as check_tape:
     by_numpy_function = tf.numpy_function(lambda array: np.sum(array**2), [check_x], tf.float32)
     by_py_function = tf.py_function(lambda tensor: tf.reduce_sum(tensor**2), [check_x], tf.float32)
+    by_closure = tf.py_function(lambda: tf.reduce_sum(check_x**2), [], tf.float32)
 assert check_tape.gradient(by_numpy_function, check_x) is None
+assert check_tape.gradient(by_closure, check_x) is None  # not an argument
 np.testing.assert_array_equal(check_tape.gradient(by_py_function, check_x), [0.0, 2.0, 6.0])
 check_x = tf.Variable(tf.strings.to_number("3.0"))
 with tf.GradientTape() as check_tape:
@@ -559,7 +570,7 @@ assert check_tape.gradient(check_y, a).numpy() == 40.0
 # ## 8. No gradient registered
 #
 # TensorFlow keeps a registry that says how to differentiate an operation. Rounding has an entry, a function that returns `None`. The contrast adjustment
-# of an image has no entry at all. The two fail in different ways.
+# of an image has no entry at all.
 
 # %%
 x = tf.Variable([0.3, 0.7, 2.4])
@@ -583,7 +594,7 @@ except LookupError as error:
 # stand-in, or the straight-through estimator of section 2.
 #
 # *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation. It says nothing about the
-# mathematics. If the operation's result is an integer, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
+# mathematics. Where an integer lies between it and the target, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
 #
 # Here the gap can be closed. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
 
@@ -614,6 +625,12 @@ with np.testing.assert_raises(LookupError):
 with tf.GradientTape() as check_tape:
     check_y = tf.cast(tf.searchsorted([0.0, 1.0, 2.0], x, side="right"), tf.float32)
 assert check_tape.gradient(check_y, x) is None
+with tf.GradientTape(persistent=True) as check_tape:
+    check_counts = tf.histogram_fixed_width(x, [0.0, 3.0])
+    check_y = tf.cast(check_counts, tf.float32)
+assert check_tape.gradient(check_y, x) is None
+with np.testing.assert_raises(LookupError):  # nothing between
+    check_tape.gradient(check_counts, x)
 for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
@@ -627,7 +644,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `None` cannot be added or multiplied. When a loop over many variables needs numbers everywhere, pass `unconnected_gradients="zero"`.
+# `None` cannot be added or multiplied. When a loop over many variables needs numbers everywhere, pass `unconnected_gradients="zero"`; of Keras variables, the `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -662,6 +679,12 @@ print("dy/dx =", np.asarray(too_late))
 exercises.same_option.reveal(too_late)
 assert by_default is None
 np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
+check_layer = tf.keras.layers.Dense(1)
+check_layer.build((None, 2))
+with tf.GradientTape() as check_tape:
+    check_y = b**2
+check_zeros = check_tape.gradient(check_y, check_layer.kernel.value, unconnected_gradients="zero")
+np.testing.assert_array_equal(check_zeros, [[0.0], [0.0]])
 assert too_late.numpy() == 0.0
 
 # %% [markdown]
@@ -887,7 +910,7 @@ assert unwritten < 1e-5
 #
 # - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists. `explain` names the cause, the line and a line to write instead (sections 1 and 2).
 # - A tape watches trainable variables, and whatever you tell it to watch before use (section 3).
-# - A path holds inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
+# - A path must stay inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
 # - Not registered was a `LookupError` where the backward pass reached it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so may a `tf.function` with several outputs (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
@@ -899,7 +922,7 @@ assert unwritten < 1e-5
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
 # | `assign` inside the tape | `None` for the value that was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` | move the last line inside |
-# | an operation that nobody has registered | `LookupError`; `None` if its result is an integer | write it with other operations |
+# | an operation that nobody has registered | `LookupError`; `None` behind an integer | write it with other operations |
 # | `None` among the gradients of a Keras optimiser | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
 # | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |

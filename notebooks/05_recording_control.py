@@ -710,8 +710,8 @@ print("block inside the function:", inside.numpy())
 print("block around the call:    ", around.numpy())
 
 # %% [markdown]
-# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect, and nothing warns: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
-# records when the pause is over. Put the block around the call, or open the tape inside the function too.
+# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
+# records when the pause is over. Put the block around the call, or open the tape inside the function too, with no compiled `if` or loop between them.
 #
 # A tape that has not been opened has nothing to pause, and says so:
 
@@ -741,6 +741,20 @@ def both_inside():
 
 
 assert both_inside().numpy() == 1.0
+
+
+@tf.function
+def loop_between():
+    with tf.GradientTape() as traced_tape:
+        total = tf.constant(0.0)
+        for _ in tf.range(2):
+            with traced_tape.stop_recording():
+                square = w * w
+            total += square * w
+    return traced_tape.gradient(total, w)
+
+
+assert loop_between().numpy() == 54.0  # of 2 w³, as if there were no block
 with tf.GradientTape() as closed:
     cube = w**3
 for check_tape, check_error in ((unopened, RuntimeError), (closed, ValueError)):

@@ -141,7 +141,7 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. Where one of its arguments is watched, a decorated function is one box with one rule, which the backward pass asks in place of the operations inside.
+# `tf.custom_gradient` does that. Where one of its positional arguments is watched, a decorated function is one box with one rule, which the backward pass asks in place of the operations inside.
 #
 # The function returns two things: its value, and a *backward function*. The backward function receives
 # the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the gradient with respect to the function's argument. It may use values of the forward pass, here `e`.
@@ -186,6 +186,7 @@ assert np.exp(-100.0) < 4e-44
 assert slope(log1pexp_plain, np.float64(100.0)).numpy() == 1.0
 assert np.isnan(slope(log1pexp_plain, np.float64(710.0)))
 assert slope(log1pexp, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
+assert np.isnan(slope(lambda x: log1pexp(x=x), 100.0))  # by keyword: no box
 assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 
@@ -248,8 +249,8 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 # %% [markdown]
 # With the clip's own gradient every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
 #
-# Rounding is the other classic. For this pattern there is a ready-made wrapper, on the last line:
-# `tf.grad_pass_through(f)` computes an `f` of one tensor that keeps its shape and dtype, and passes the gradient on unchanged.
+# Rounding is the other classic. There is a ready-made wrapper, on the last line:
+# `tf.grad_pass_through(f)` computes an `f` of one tensor that keeps its shape and dtype, and passes the gradient on unchanged, to that tensor alone.
 #
 # Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
 
@@ -284,6 +285,10 @@ assert abs(freed[-1] - 0.3) < 0.05
 assert slope(tf.round, [0.2, 1.3, 2.7]) is None
 assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist() == [0.0, 2.0, 6.0]
 assert (slope(straight_round, line).numpy() == 1.0).all()
+check_scale = tf.Variable(2.0)
+with tf.GradientTape() as check_tape:
+    check_y = tf.grad_pass_through(lambda x: tf.round(check_scale * x))(line)
+assert check_tape.gradient(check_y, check_scale) is None  # and no refusal
 assert slope(tf.grad_pass_through(tf.reduce_sum), [1.0, 2.0]).shape == ()  # unchanged, where the source has two entries
 
 # %% [markdown]
@@ -441,7 +446,7 @@ except TypeError as error:
 # %% [markdown]
 # The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
 # cannot, whether a tape is open or not. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the arguments, and a list with one
-# gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass.
+# gradient for each variable. A tape of its own supplies both. For that the layer runs once more, on the backward pass: no layer with dropout, which would draw anew.
 
 
 # %%
@@ -498,6 +503,10 @@ print(f"limited, compiled: {tf.norm(gradients_of(tf.function(limited_layer))[0])
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
+check_drop = tf.keras.layers.Dropout(0.5)
+assert np.any(check_drop(tf.ones(1000), training=True) != check_drop(tf.ones(1000), training=True))
+
+
 def traced(f):
     try:
         slope(tf.function(f), 2.0)
@@ -688,7 +697,7 @@ for _ in range(5):
     assert np.isfinite(check_f([-100.0, 0.0, 2.0, 100.0])).all()
 
 # %% [markdown]
-# On the right is something worse than NaN. From $x = 52$ at the latest, the plain version's second derivative is 1, where the truth is 0: finite, wrong, and without a warning. It is the
+# On the right is something worse than NaN. From $x = 52$ to 80 the plain version's second derivative is 1, where the truth is 0: finite, wrong, and without a warning. It is the
 # difference of two terms that nearly cancel, and the second underflows to 0 first.
 #
 # Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow

@@ -491,8 +491,8 @@ assert [modest, greedy] == [1, depth]
 np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# The same gradient, and twelve layers visited instead of one. Run eagerly, this tape goes back through *all layers that it recorded*, although you ask for the last weight. In a
-# `tf.function` the backward pass is part of a graph, and TensorFlow removes such work before it runs.
+# The same gradient, and twelve layers visited instead of one. Run eagerly, this tape goes back through *all layers that it recorded*, although you ask for the last weight. With the
+# tape inside a `tf.function`, TensorFlow removes such work before it runs; around one, it does not.
 #
 # And several tapes over one run? Each has its own list of operations.
 #
@@ -588,13 +588,19 @@ print("at h:", upstream.numpy())
 print("at x:", in_two.numpy())
 
 # %% [markdown]
-# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: you can print it, change it, or send it
-# elsewhere. In *pipeline parallelism* each machine records its own layers, and sends the gradient at the boundary to the machine before it.
+# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: print it, change it, or send it
+# elsewhere. But look whether it is `None`, as without `tape_2.watch(h)`: `tape_1` would then begin with ones, and not say so.
+#
+# In *pipeline parallelism* each machine records its own layers, and sends the gradient at the boundary to the machine before it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(in_two, [6.0, 192.0], rtol=1e-6)
 np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
+with tf.GradientTape() as tape_1:
+    tape_1.watch(x)
+    h = x**2
+np.testing.assert_allclose(tape_1.gradient(h, x, output_gradients=None), 2 * x)
 
 # %% [markdown]
 # ### Exercise: Change the gradient half-way (10 min)
@@ -660,7 +666,7 @@ for found in gradients.values():
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
 # - What a tape keeps depends on how much comes after its sources. Run eagerly, it went back through all twelve layers that it had recorded, for the last weight, too (section 4).
-# - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
+# - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; where it is `None`, the first takes ones (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -849,7 +849,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # %% [markdown]
 # ## Recap
 #
-# - Ask the inner tape before the outer block closes, and watch a tensor on both. Otherwise the second derivative is `None` (section 1).
+# - Ask the inner tape inside the outer block, and watch a tensor on the outer tape, too. Otherwise the second derivative is `None` (section 1).
 # - For a vector, nested gradients are the column sums of the Hessian, which is the Jacobian of the gradient (section 2).
 # - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of its gradient. Penalise the squared norm (sections 3 and 4).
 # - `tf.nn.moments` stops the gradient of the mean, so second derivatives with respect to the inputs of Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning (section 5).
@@ -857,7 +857,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
-# | a tensor watched by one tape only | `None` | `watch` it on both |
+# | a tensor watched by the inner tape only | `None` | `watch` it on both |
 # | nested gradients taken for a Hessian | one number for each input, mixed | `jacobian` of the gradient |
 # | the penalty does not depend on a variable | `None` for that variable | add the ordinary loss |
 # | the norm of a gradient that is zero | NaN in the weights' gradients | penalise the squared norm |

@@ -844,7 +844,7 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - In multiplications, a gradient of dense layers costs less than three forward passes, a Hessian–vector product less than three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
+# - In multiplications, a gradient of dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
 # - A Hessian's work grows with the square of the number of weights, a product's with the number; times show no clean exponent (section 2).
 # - Memory follows from shapes. The record grows with every layer; for one more forward pass, checkpoints bring it down to $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #
