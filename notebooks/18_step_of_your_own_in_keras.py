@@ -350,7 +350,7 @@ for name, kind, optimizer in (
     print(f"{name:38} accuracy {half[name]:.2f}")
 
 # %% [markdown]
-# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first. With Adam both mistakes hide for a while, since Adam does not mind a constant factor, until its $\epsilon$ is as large as the gradient.
+# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first. With Adam both mistakes hide: it does not mind a constant factor. Only its $\epsilon$ does, and the first epochs are slower.
 #
 # The other half format, **bfloat16**, spends its sixteen bits otherwise: float32's range, and 8 binary digits. Nothing falls through, so nothing is scaled, and `Careful` is right again.
 

@@ -493,7 +493,7 @@ print("too low, in %:                         ", np.round(100 * np.mean(off < -1
 print("too high, in %:                        ", np.round(100 * np.mean(off > 1.96, axis=0), 1))
 
 # %% [markdown]
-# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in 92 to 96 of 100 fits (seeds 0 to 4): nearly as promised. The misses are lopsided, though. A fit that errs in one direction also gives itself a smaller error bar, so most misses lie on that side.
+# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in 91 to 96 of 100 fits (twelve seeds): nearly as promised. The misses are lopsided, though. A fit that errs in one direction also gives itself a smaller error bar, so most misses lie on that side.
 #
 # **Predict.** And the ellipsoid: what share of the thousand refits lies inside?
 
@@ -876,7 +876,7 @@ assert 15 < planned[1][0] / planned[8][0] < 30
 assert decays(8, *truth) < 0.01 * decays(0, *truth)
 
 # %% [markdown]
-# Until 8. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and half of the points come when less than a hundredth of the start is left.
+# Until about 8. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and half of the points come when less than a hundredth of the start is left.
 #
 # ### Exercise: Where to measure once more (15 min)
 #

@@ -296,7 +296,7 @@ assert errors_equation[at] > 0.02 * errors_unrolled[at]
 assert 0.05 * residual < errors_equation[at] < 50 * residual
 
 # %% [markdown]
-# The equation, by a factor of about 8 (the appendix has other seeds). Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes every Jacobian at the last $z$, the best one known. Its error is of the order of the **residual**, what one more step would still change.
+# The equation, by a factor of about 8 (the appendix has other seeds). Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes every Jacobian at the last $z$. Its error is a few times the **residual**, what one more step would change; in a slow search, tens or more.
 #
 # So give unrolling the same advantage. Search first, without a tape; then record $k$ more steps from the solution. This is the best that unrolling these steps can do.
 
@@ -755,14 +755,14 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # ## Recap
 #
 # - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search leaves one tensor behind, and not one for each iterate (section 1).
-# - An iteration stopped early has a gradient with an error of the order of the residual; unrolled from the start it erred several times more here. One recorded step pointed roughly downhill, with an error of about a half (section 2).
+# - An iteration stopped early has a gradient with an error of a few residuals, tens or more if it is slow; unrolled from the start it erred more. One recorded step pointed roughly downhill, with an error of about a half (section 2).
 # - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ with respect to the parameter (section 3).
 # - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images ranks at least as well, and so does the distance to them (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | $J$ in the place of $J^\top$ | a gradient of the right size, and wrong | `adjoint=True`; a central difference |
-# | the iteration has not converged | an error of the order of the residual | print the residual |
+# | the iteration has not converged | an error of several residuals, or tens | print the residual |
 # | no `stop_gradient` around the search | every iterate is kept after all | see [07](07_custom_gradients.ipynb) |
 # | a `tf.Variable` read inside a `custom_gradient` | an error about `variables`, and a recorded search | pass tensors |
 # | you differentiated the minimum's *value* | no solve was needed, and the second loss does not occur | take $v$ from the second loss, solve with $H$ |

@@ -679,7 +679,7 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 #
 # The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral. With more numbers there is no such grid, and 60 evaluations are not enough for a difference in each.
 #
-# **Dimensions turn the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples over all of them. An entry's score multiplies a reward to which all entries contribute: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; beyond, the derivative is better even for these ripples. The sum is not the reason. For any $f$, one draw's squared error, added up over the entries, is about $d \operatorname{Var} f / \sigma^2$ for the score function and at most $\mathrm E \lVert\nabla f\rVert^2$ for the slope.
+# **Dimensions may turn the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples. An entry's score multiplies a reward to which all entries contribute: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; beyond, the derivative is better. It depends on $f$. One draw's squared error, added up over the entries, is about $d \operatorname{Var} f / \sigma^2$ for the score function and at most $\mathrm E \lVert\nabla f\rVert^2$ for the slope: for the cosine of the sum both grow alike.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
@@ -1012,7 +1012,7 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing loses the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (sections 2 and 3).
 # - The score function has the mean zero, so a baseline changes the scatter and not the mean (sections 3 and 4).
-# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; the score function's error grows with the number of dimensions, and its own does not. Across a jump it is none at all (section 5).
+# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; on a sum over dimensions the score function's error grows, and its own does not. Across a jump it is none at all (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |
