@@ -373,8 +373,8 @@ assert "13" in needed_for("14")
 print(runtime.report())
 
 # %% [markdown]
-# `runtime.start(seed)`, at the end of the set-up cell, seeds Python's, NumPy's and TensorFlow's global random
-# generators. Below it runs again before the first draw and the second, not before the third.
+# `runtime.start(seed)`, at the end of the set-up cell, sets Python's, NumPy's and TensorFlow's global
+# seeds. Below it runs again before the first draw and the second, not before the third.
 
 # %%
 draws = []
