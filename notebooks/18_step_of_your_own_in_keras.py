@@ -422,7 +422,7 @@ def with_rounded(of_weights, of_logits):
     return g @ exact / np.linalg.norm(g) / np.linalg.norm(exact)
 
 
-assert abs(with_rounded(True, False) - cosine["bfloat16"]) < 0.3 * (1 - cosine["bfloat16"])
+assert 1 - with_rounded(True, False) > 0.3 * (1 - cosine["bfloat16"])
 assert 1 - with_rounded(False, True) < 0.1 * (1 - cosine["bfloat16"])
 
 
@@ -443,7 +443,7 @@ assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so the rest still points nearly the right way. A gradient that dies in float16 does not announce itself by a wrong direction. It announces itself, if at all, by a loss that stops falling. bfloat16 loses no entry, and turns the gradient further than float16 does: it rounds to 8 binary digits. It is the rounded *weights* that turn it. Round them alone, and the cosine is as low; round the logits alone, and it is 1.000. Range or digits: sixteen bits do not hold both.
+# What falls through is small, so the rest still points nearly the right way. A gradient that dies in float16 does not announce itself by a wrong direction. It announces itself, if at all, by a loss that stops falling. bfloat16 loses no entry, and turns the gradient further than float16 does: it rounds to 8 binary digits. Round the *weights* alone, and half of that turn or more is there (six seeds); round the logits alone, and the cosine is 1.000. Range or digits: sixteen bits do not hold both.
 #
 # The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #

@@ -747,7 +747,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # %% [markdown]
 # <details><summary>Appendix: other seeds, other weights</summary>
 #
-# After 20 steps the equation's gradient was 3 to 12 times as good as the unrolled one, depending on the seed; with a symmetric $W$ of the same norm 1.4 to 2 times (three seeds). The cosine of one recorded step was about 0.7 with a spectral norm of 1.5, and 0.5 to 0.6 with a symmetric $W$ and $x$ ten times smaller. In section 4 classes' means of the 100 trusted images rank as well as the two distances: 0.98 to 1.00 (three seeds).
+# After 20 steps the equation's gradient was 2.5 to 15 times as good as the unrolled one (sixty seeds); with a symmetric $W$ of the same norm 1.3 to 2.2 times (twenty seeds). The cosine of one recorded step was about 0.7 with a spectral norm of 1.5, and 0.5 to 0.6 with a symmetric $W$ and $x$ ten times smaller. In section 4 classes' means of the 100 trusted images rank as well as the two distances: 0.98 to 1.00 (three seeds).
 #
 # </details>
 

@@ -303,7 +303,7 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 # %% [markdown]
 # In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Jastrzębski and others watched it in 2018, and in 2020 called the point where it stops rising the *break-even point*. Cohen and others (2021) named the rise **progressive sharpening**, and showed that with all of the data at each step it stops at $2/\eta$: the **edge of stability**. There it stays to the end of the run. Up to its arrival the loss has not risen at a single step.
 #
-# The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within some ten steps, and comes back to between five and ten tenths of it, depending on the draw. The loss never rises. With the cross-entropy it comes near the limit and then falls to nearly nothing: the surer the network is of its images, the flatter is its loss. (At the rate of the other two it did not come near: its peak was a fifth of the limit, tried with one seed.) So the edge is something that training may do, and no law. Swap the two starts, and tanh is held from He's as well, at 1.01 to 1.02 of the limit, while ReLU comes nearer from the small one, to 0.83 to 0.97 (seeds 0 to 2). Here the loss and the activation decide; the start shifts the height.
+# The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within some ten steps, and comes back to between five and ten tenths of it, depending on the draw. The loss never rises. With the cross-entropy it comes near the limit and then falls to nearly nothing: the surer the network is of its images, the flatter is its loss. (At the rate of the other two it did not come near: its peak was a fifth of the limit, tried with one seed.) So the edge is something that training may do, and no law. Swap the two starts, and tanh is held from He's as well, at 1.01 to 1.02 of the limit (seeds 0 to 2). Double the rate, and ReLU is at the edge from either start, at 0.9 to 1.01 of it (seeds 0 to 3). Here the loss, the activation and the rate decide together.
 #
 # If it is the rate that sets the height, another rate must set another.
 #
@@ -325,6 +325,8 @@ assert 0.95 < settled_at * 0.25 / 2 < 1.06
 swapped, _ = watched(tanh_squares, trainings["ReLU from He's start, squared loss"][1], rate, steps)
 assert swapped[0] * rate / 2 > 1.2
 assert 0.98 < np.median(swapped[-50:]) * rate / 2 < 1.05  # tanh is held from He's start, too
+doubled, _ = watched(relu_squares, trainings["ReLU from He's start, squared loss"][1], 2 * rate, steps)
+assert 0.82 < np.median(doubled[-50:]) * rate < 1.05  # and ReLU, at twice the rate
 
 # %% [markdown]
 # Eight, $2/0.25$. The lower rate gets later to its limit, which is higher: it trains towards a sharper place.
@@ -576,14 +578,14 @@ assert check_ends.bottom(1).values[0] > -estimates[60]  # the top is the largest
 # ## Recap
 #
 # - On a parabola a step multiplies the distance by $1 - \eta\lambda$. Above $\lambda = 2/\eta$ it diverges, and quickly: 3 % above, by 339 in 100 steps (section 1).
-# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbs beyond $2/\eta$ and is held there; the loss and the activation decide (section 2).
+# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbs beyond $2/\eta$ and is held there; the loss, the activation and the rate decide (section 2).
 # - The Taylor polynomial of second order diverges from the very same point. Take away the bounce along one direction, and the sharpness leaves the limit: the bounce holds it (section 3).
 # - With mini-batches the sharpness of the whole loss stays lower, the more so the smaller they are; the batch's own sharpness is what comes near the limit (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss that rises taken for a rate that is too large | you lower the rate, and train more slowly towards a sharper place | look whether it falls over some dozens of steps |
-# | one setting taken for all | "training ends at $2/\eta$" | measure yours: the loss and the activation decide |
+# | one setting taken for all | "training ends at $2/\eta$" | measure yours: loss, activation and rate decide |
 # | power iteration with few products from a random vector | a sharpness that is too low | start from the last vector, and look at the error |
 # | the largest magnitude taken for the largest eigenvalue | a negative "sharpness" | look at the sign of $v^\top Hv$; Lanczos finds both ends |
 # | the whole loss's sharpness, and mini-batches | a sharpness below the "limit" | the Hessian of a batch |

@@ -412,7 +412,7 @@ for n in (0, count - 1):
 np.testing.assert_allclose(check_J.numpy()[[0, -1]], check_rows, rtol=1e-8, atol=1e-8)
 
 # %% [markdown]
-# Lower, and the more so the wider the network is. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*: a residual with second derivatives makes a loss with curvatures that span many powers of ten, and Adam leaves what lies along the flat directions. $J$ says at once which directions are flat.
+# Lower, and mostly the more so the wider the network is. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*: a residual with second derivatives makes a loss with curvatures that span many powers of ten, and Adam leaves what lies along the flat directions. $J$ says at once which directions are flat.
 #
 # Is there a rival that sees gradients alone and finishes what Adam began? **BFGS** builds an estimate of the whole inverse Hessian. It gets 300 steps.
 
@@ -438,11 +438,11 @@ print(f"32 units, Adam and then BFGS: error {of(by_bfgs):.0e}")
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert of(by_bfgs) < 0.5 * of(by_adam[32])
-assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 12
+assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 60
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS takes off most of Adam's error, after some three thousand gradients. It ends two to five times above Levenberg–Marquardt (four seeds). And neither of them gets below the features of the opening: in four draws 64 units came level with them once, after 500 steps of Levenberg–Marquardt. On this square, with an equation that is linear and known, the network has been a detour. Measure that before you train one.
+# BFGS takes off most of Adam's error, after some three thousand gradients. It ends 2 to 21 times above Levenberg–Marquardt (eleven seeds). And neither of them gets below the features of the opening: in four draws 64 units came level with them once, after 500 steps of Levenberg–Marquardt. On this square, with an equation that is linear and known, the network has been a detour. Measure that before you train one.
 #
 # In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps. They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
