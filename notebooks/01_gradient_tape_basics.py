@@ -357,7 +357,7 @@ for name, g in gradients.items():
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large
 # as the kernel. Backpropagation is one VJP after another.
 #
-# Where `tf.gather(table, rows)` looks up rows of a table, and nothing else uses the table, the gradient is no tensor but `tf.IndexedSlices`: the rows that were used. Keras' optimisers take them; `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
+# Where `tf.gather(table, rows)` looks up rows of a table, and nothing else uses the table, the gradient is no tensor but `tf.IndexedSlices`: the rows that were used. `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -579,7 +579,7 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. A list of targets is summed in the same way. `output_gradients=`, a tensor and not a list, weights the entries ([11](11_jacobians.ipynb)).
+# the source: $3 + 4$. `output_gradients=`, a tensor and not a list, weights the entries ([11](11_jacobians.ipynb)). A list of targets is summed, too.
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
 # Below, the target is the walker's nine squared errors, then their mean.
@@ -971,7 +971,7 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
-# | a table whose rows are looked up | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)`, or an optimiser |
+# | a table whose rows are looked up | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor is not watched, or after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |

@@ -57,7 +57,7 @@ runtime.start(seed)
 # Three words before the loop. The model's last layer returns **logits**: scores, any real numbers, which the loss turns into probabilities. An **optimiser** takes the gradients and moves the variables. A **metric** gathers a number, here the accuracy, over many batches.
 #
 # Paste the cell under `import numpy as np` and
-# `import tensorflow as tf`, put your own images and labels in its first line, and you have a training program. Sections 1 and 2 take it apart.
+# `import tensorflow as tf`, and put your own shuffled images, over 300, and labels in its first line. Sections 1 and 2 take it apart.
 
 # %% tags=["nbval-ignore-output"]
 x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images, values from 0 to 1, and labels

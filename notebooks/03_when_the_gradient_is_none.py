@@ -314,7 +314,7 @@ assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 # By itself, this tape watched the *trainable variable*, and nothing else. The sum of a variable and a number is
 # a tensor, even though a variable went into it.
 #
-# `tape.watched_variables()` lists the variables that the tape watches. The cure is `tape.watch`, before the first use.
+# Of floating-point variables, `tape.watched_variables()` lists those watched. The cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -464,7 +464,7 @@ print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
 # `x + 1.0` is a new tensor under the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
-# Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. `x = x.assign_add(1.0)` gives the name away as well: the object that it returns is not the variable, and no tape watches it by itself.
+# Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. `x = x.assign_add(1.0)` gives the name away as well: what it returns is not the variable, and the next tape does not watch it.
 #
 # The second thing is an assignment *inside* the tape.
 #

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb)
 #
-# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 18 to read, 7 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 17 to read, 7 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -833,7 +833,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # %% [markdown]
 # ## Recap
 #
-# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when this value is held still, and `None` where no path is left (sections 1 and 2).
+# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when this value is held still (sections 1 and 2).
 # - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation, for tapes and for forward mode (section 3).
 # - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
 # - With the path of its target open, a student that could not reach it drew the teacher away: a lower loss, and the wrong teacher (section 5).

@@ -522,7 +522,7 @@ exercises.clip_or_skip.check(clip_or_skip)
 # %% [markdown]
 # ## 5. A row that is used many times
 #
-# The gradient of a variable whose rows are read by `tf.gather`, and by nothing else, such as an embedding's table, is `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
+# The gradient of a variable whose rows are read by `tf.gather`, such as an embedding's table, can be `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
 #
 # **Predict.** Row 0 is used 16 times, and each use sends back the slice (1, 0), so the gradient of row 0 is (16, 0). It is clipped by its norm to 1. How long is the step that arrives in the table?
 

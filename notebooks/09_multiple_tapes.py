@@ -440,7 +440,7 @@ plt.show()
 # %% [markdown]
 # The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`.
 #
-# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. It matters how much of the computation comes **after** them.
+# The tape of the inputs has a single source, and keeps as much as the tape of all weights. Here it does not matter how *many* sources there are, but how much comes **after** them.
 #
 # The other half of the cost is the backward pass. To count it, put a probe behind each layer: an identity whose backward
 # function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
@@ -491,8 +491,8 @@ assert [modest, greedy] == [1, depth]
 np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# The same gradient, and twelve layers visited instead of one. Run eagerly, this tape goes back through *all layers that it recorded*, although you ask for the last weight. With the
-# tape inside a `tf.function`, TensorFlow removes such work before it runs; around one, it does not.
+# The same gradient, and twelve layers visited instead of one: run eagerly, this tape goes back through *all layers that it recorded*. With the
+# tape inside a `tf.function`, TensorFlow removes such work before it runs. A tape around one keeps and visits all of it, whichever weight you watch.
 #
 # And several tapes over one run? Each has its own list of operations.
 #
@@ -665,14 +665,14 @@ for found in gradients.values():
 # - Tapes that are open together record independently. Each knows the paths that begin at its own sources; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
-# - What a tape keeps depends on how much comes after its sources. Run eagerly, it went back through all twelve layers that it had recorded, for the last weight, too (section 4).
+# - Run eagerly, a tape keeps what comes after its sources, and went back through all twelve layers that it had recorded, for the last weight, too (section 4).
 # - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; where it is `None`, the first takes ones (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a tape is asked for another tape's source | `None` | ask the tape that watches it |
 # | `watch_accessed_variables=False`, and a source not watched | `None` | `watch` each source before its first use |
-# | one early source is watched besides a late one | memory and time as if everything after it were watched | a tape that watches the late source alone |
+# | one early source is watched besides a late one | memory and time as if everything after it were watched | put the tape into a `tf.function`; eagerly, watch the late source alone |
 # | a tape that is persistent, or was not asked, outlives its use | its tensors stay in memory | `del tape`, or leave the function that made it |
 #
 # **Further reading**

@@ -516,11 +516,11 @@ assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < b
 
 # %% [markdown]
 # The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards
-# the model's maximum. The `log cosh` step points downhill and **overshoots**, as the opening's jump did. Two failures, two cures:
+# the model's maximum. The `log cosh` step points downhill and **overshoots**, as the opening's jump did. Two cures:
 #
 # 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative wherever $g \ne 0$.
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
-# condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$.
+# condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$. The function below takes a NaN for a fall.
 
 
 # %%
@@ -633,7 +633,7 @@ searched, searched_history = newton(functools.partial(second_order, banana), ban
 print("steps:", len(searched) - 1, " losses:", np.round(searched_history[:7, 0], 3), "…")
 
 # %% [markdown]
-# No jump to 1412 this time: every step goes down, and the path keeps to the valley. That takes more steps than the raw method, which was lucky where it landed.
+# No jump to 1412 this time: every step goes down, and the path keeps to the valley. That takes more steps than the raw method.
 #
 # Rosenbrock's function has one more thing to offer. It is a sum of two squared residuals, $r_0 = 1 - w_0$ and $r_1 = 10\,(w_1 - w_0^2)$. With $J$ their Jacobian,
 #
@@ -717,9 +717,9 @@ assert check_counts[2] == 40_000
 
 # %% [markdown]
 # Both raw methods jump, Gauss–Newton to a loss of 2343, and then arrive. Nothing promises that a jump ends so well. With the line search both walk down the valley. Gradient descent at this rate needs more than
-# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate halves that; at three times the rate it does not settle in 40,000.
+# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate halves that, but does not stay there; three times the rate does not settle.
 #
-# Each of these steps costs more than a gradient step: a Hessian and a linear solve. With two parameters that is nothing. What does it take for a whole model?
+# Each of these steps costs more than a gradient step: a Hessian and a linear solve. What does it take for a whole model?
 
 # %% [markdown]
 # ## 5. The whole model in one Hessian

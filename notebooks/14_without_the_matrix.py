@@ -446,8 +446,8 @@ assert at_once[1:] == (1, True)
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
 #
-# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ until Armijo's
-# condition holds. Count the work in **gradient-equivalents**: a gradient is 1, and a product or a loss has its price.
+# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ as
+# [13](13_hessians_and_newton.ipynb) does. Count the work in **gradient-equivalents**: a gradient is 1, and a product or a loss has its price.
 
 
 # %%

@@ -404,8 +404,8 @@ ax.set(xlim=(0, 1.1 * float(np.max(norms))), yticks=range(batch))
 plt.show()
 
 # %% [markdown]
-# The mean points where the bad example points. Clipped one by one, the gradients have a mean that points with the healthy ones again. Clipping the mean
-# itself, as [08](08_clipping.ipynb) does, would leave its direction as it is.
+# The mean points where the bad example points. Clipped one by one, the gradients have a mean that points with the healthy ones again. Clipping the
+# mean's norm ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
 # Clipping gives every example one vote at most: none contributes more than a seventh of the limit. Differential privacy rests on this bound: DP-SGD
 # clips each example's gradient, then adds noise.
@@ -924,7 +924,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | testing independence with ones | every network passes | random cotangents |
 # | the inner `batch_jacobian` is called outside the outer tape | zeros | call it inside |
-# | clipping the mean gradient against one bad example | a shorter step in its direction | clip each example's gradient |
+# | clipping the mean's norm against one bad example | a shorter step in its direction | clip each example's gradient |
 #
 # **Further reading**
 #

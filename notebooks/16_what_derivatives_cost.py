@@ -748,9 +748,9 @@ ax.legend(loc="upper right", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Eagerly, Python starts the operations one by one, for one row of the Hessian after another. This graph does without Python.
+# Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
 #
-# Compiling has its own price, paid without an `input_signature` once for each shape, dtype and Python number that comes in: the first call traces. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
+# Tracing has its price, paid without an `input_signature` once for each shape, dtype and Python number that comes in; XLA compiles each new shape anyway. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
 # should be compiled, and called with tensors of one shape.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -852,7 +852,7 @@ assert error < 1e-3
 # |---|---|---|
 # | timing the first call | tracing, many times a later call | call once, then time |
 # | an exponent read off a few timings | another one on the next run | count |
-# | slices of a long vector in a loop | a gradient far slower than the function | slice once, or `tf.gather` |
+# | slices of a long vector in a loop | a gradient far slower than the function | slice or gather once |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |

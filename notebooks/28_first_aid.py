@@ -114,7 +114,7 @@ assert loss == 2.0
 # |---|---|
 # | Is it still a tensor? | `print(type(...))` after each line |
 # | Is it a floating-point number? | `print(w.dtype)` |
-# | Does the tape follow it, and did it listen then? | `tape.watched_variables()`, for variables; where does the block end? |
+# | Does the tape follow it, and did it listen? | `tape.watched_variables()`, for float variables; where does the block end? |
 # | Which shapes meet here? | `print(a.shape, b.shape)` before the line |
 
 # %% [markdown]

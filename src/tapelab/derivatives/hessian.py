@@ -266,14 +266,20 @@ class _Hessian(Recipe):
     def _agrees(self, outputs: Tensors, expected: Tensors) -> tf.Tensor:
         """Whether the matrix times a vector is the plain tape's product."""
         count = len(expected) // 2
-        vector, products = ([tf.reshape(t, [1, -1]) for t in part] for part in (expected[:count], expected[count:]))
+        vector, products = expected[:count], expected[count:]
         if self.packed:
-            products = [tf.concat(products, 1)]
+            count = 1
+            vector, products = ([tf.concat([tf.reshape(t, [-1]) for t in part], 0)] for part in (vector, products))
         found, sizes = [], []
         for j, wanted in enumerate(products):
-            v = tf.concat([tf.cast(part, wanted.dtype) for part in vector], 1)
-            # One product for all blocks above each other: XLA takes long to compile one for each.
-            columns = tf.concat([tf.reshape(block, [-1, tf.size(wanted)]) for block in outputs[j :: len(products)]], 0)
-            found.append(v @ columns)
-            sizes.append(tf.abs(v) @ tf.abs(columns))
+            shape = tf.shape(wanted)
+            pairs = [
+                (
+                    tf.cast(tf.reshape(v, [1, -1]), wanted.dtype),
+                    tf.reshape(outputs[i * count + j], [tf.size(v), tf.size(wanted)]),
+                )
+                for i, v in enumerate(vector)
+            ]
+            found.append(tf.reshape(tf.add_n([v @ block for v, block in pairs]), shape))
+            sizes.append(tf.reshape(tf.add_n([tf.abs(v) @ tf.abs(block) for v, block in pairs]), shape))
         return agree(found, sizes, products)
