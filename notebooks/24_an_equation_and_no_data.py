@@ -442,7 +442,7 @@ assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 60
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS takes off most of Adam's error, after some three thousand gradients. Given them all, it comes level with Levenberg–Marquardt, at seven times the price (five seeds). And neither of them gets below the features of the opening: in four draws 64 units came level with them once, after 500 steps of Levenberg–Marquardt. On this square, with an equation that is linear and known, the network has been a detour.
+# BFGS takes off most of Adam's error, after some three thousand gradients in all. Given as many from the start, without Adam, it ends level with Levenberg–Marquardt, at seven times the processor time (five seeds). And neither of them gets below the features of the opening: in four draws 64 units came level with them once, after 500 steps of Levenberg–Marquardt. On this square, with an equation that is linear and known, the network has been a detour.
 #
 # In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps. They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
