@@ -520,14 +520,14 @@ assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < b
 #
 # 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative wherever $g \ne 0$.
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
-# condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$. The function below takes a NaN for a fall.
+# condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$. A NaN is no fall.
 
 
 # %%
 def line_search(loss, w, step, value, slope):
     """The first of 1, 1/2, 1/4, … that meets Armijo's condition; slope is that along the step."""
     t = 1.0
-    while float(loss(w + t * step)) > value + 1e-4 * t * slope and t > 1e-10:
+    while not float(loss(w + t * step)) <= value + 1e-4 * t * slope and t > 1e-10:
         t /= 2
     return t
 
@@ -581,6 +581,8 @@ plt.show()
 # @title Check
 assert [t for t, _ in cured.values()] == [0.5, 1.0]
 assert all(end < one_dimensional[name][1] for name, (_, end) in cured.items())
+check_log = {-1.25: np.nan, 2.5: 2.5 - np.log(2.5), 0.625: 0.625 - np.log(0.625)}  # w - log w
+assert line_search(check_log.get, 2.5, -3.75, check_log[2.5], -2.25) == 0.5
 np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - spectra["tanh, 7"].min(), rtol=1e-9)
 assert float(tf.tensordot(tanh_g, damped_step, 1)) < 0  # whatever the network
 assert tanh_loss(tanh_start + 0.025 * damped_step) < tanh_value
