@@ -128,7 +128,8 @@ def test_a_changed_lock_and_a_moved_checkout_are_set_up_again(tmp_path):
     (copy / ".venv").mkdir()
     (copy / ".venv" / "state").write_text(f"{copy.resolve()}|cpu")
     assert "setup.sh" not in make("--dry-run", "run", cwd=copy).stdout
-    (copy / "requirements.txt").touch()
+    later = (copy / ".venv" / "state").stat().st_mtime + 60  # a file system's times may be too coarse for a touch
+    os.utime(copy / "requirements.txt", (later, later))
     assert "setup.sh" in make("--dry-run", "run", cwd=copy).stdout
     (copy / ".venv" / "state").write_text("/somewhere/else|cpu")
     assert "setup.sh" in make("--dry-run", "run", cwd=copy).stdout
