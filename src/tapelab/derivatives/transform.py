@@ -412,30 +412,36 @@ class Transform:
     def _entry(
         self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str, lost: str = ""
     ) -> tuple[Entry, list[tf.Tensor]]:
-        made: list[tuple[Call, Computed]] = []
+        made: list[tuple[Call, Computed, bool]] = []
 
         def program(*tensors: tf.Tensor) -> list[tf.Tensor]:
             call, computed = self._computed(signature, tensors, how)
-            made[:] = [(call, computed)]
+            xla = self._takes_xla(call, computed, list(everything(tf.compat.v1.get_default_graph().get_operations())))
+            made[:] = [(call, computed, xla)]
             certificate, extra = computed.certificate, []
-            if certificate is not None:
-                always = certificate.always
-                extra = [certificate.agrees(computed.outputs, certificate.expected)] if always else certificate.expected
+            if certificate is not None and certificate.always:
+                extra = [certificate.agrees(computed.outputs, certificate.expected)]
+            if certificate is not None and (xla or not certificate.always):
+                extra += certificate.expected
             return [*computed.outputs, *extra]
 
         whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
-        ((call, computed),) = made
+        ((call, computed, xla),) = made
         if how != LOOP and call.how == LOOP and call.traced.changes:
             # In a graph of its own: what was begun would change variables, too.
             return self._entry(key, named, signature, tensors, LOOP, call.given_up[0])
         if lost:
             call.given_up.insert(0, lost)
         certificate, count = computed.certificate, len(computed.outputs)
-        xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
-        run = _direct(_part(whole, slice(kept), True, signature)) if xla else taped
+        run = taped
+        if xla:
+            apart = always and call.traced.repeatable
+            run = _direct(_part(whole, slice(count if apart else kept), True, signature))
+            if certificate is not None and apart:
+                run = _certified(run, whole, certificate, count, signature)
         first, compiles = (taped, False) if _recording() else (run, xla)
         try:
             outputs, agrees = self._called_first(whole, first, tensors, call, computed, compiles)
@@ -624,6 +630,19 @@ def _part(whole: Any, part: slice, xla: bool, signature: Signature) -> Any:
         return whole(*tensors)[part]
 
     return tf.function(program, autograph=False, jit_compile=xla).get_concrete_function(*signature.specs)
+
+
+def _certified(
+    run: Callable[[Tensors], list[tf.Tensor]], whole: Any, certificate: Certificate, count: int, signature: Signature
+) -> Callable[[Tensors], list[tf.Tensor]]:
+    """Return what compares, too: not by XLA, which takes longer to compile that than it ever saves."""
+
+    def program(*given: tf.Tensor) -> list[tf.Tensor]:
+        return [certificate.agrees(given[:count], whole(*given[count:])[count + 1 :])]
+
+    specs = [tf.TensorSpec(output.shape, output.dtype) for output in whole.outputs[:count]]
+    agrees = _direct(tf.function(program, autograph=False).get_concrete_function(*specs, *signature.specs))
+    return lambda tensors: [*(outputs := run(tensors)), *agrees([*outputs, *tensors])]
 
 
 def _direct(concrete: Any) -> Callable[[Tensors], list[tf.Tensor]]:
