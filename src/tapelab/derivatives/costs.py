@@ -70,7 +70,7 @@ HESSIAN_ROWS = 32
 STRIP, STRIP_SHARE = 2**22, 10
 
 # Random numbers that a program holds, and does not draw anew: more of them would be copied several times.
-BAKED = 2**16
+BAKED = 2**18
 
 # Examples in a chunk of a clipped gradient: 32 to 512 took 0.92 to 1.07 times as long.
 CLIPPED_EXAMPLES = 256

@@ -33,7 +33,6 @@ from tapelab.derivatives.arguments import (
 )
 from tapelab.derivatives.costs import Plan
 from tapelab.derivatives.errors import (
-    UNCLEAR,
     CannotVectorizeError,
     FallbackWarning,
     explained,
@@ -90,6 +89,14 @@ class Computed:
     certificate: Certificate | None = None
     value: list[tf.Tensor] | None = None
     value_structure: Description | None = None
+
+    def compared(self, xla: bool) -> list[tf.Tensor]:
+        """Whether the outputs agree, if every call asks; and what they are compared with, if that is done apart."""
+        certificate = self.certificate
+        if certificate is None:
+            return []
+        agrees = [certificate.agrees(self.outputs, certificate.expected)] if certificate.always else []
+        return [*agrees, *(certificate.expected if xla or not agrees else [])]
 
 
 class Recipe:
@@ -360,7 +367,7 @@ class Transform:
         start = 0 if graph is None else len(graph.get_operations())
         call = Call(signature, tensors, how)
         try:
-            with process.quiet_logger("CRITICAL"), wrong.differentiated(call.note):
+            with call.explaining():
                 computed = self._recipe.compute(call)
                 if how in (FASTEST, VECTORIZED) and graph is not None:
                     wrong.require_safe(graph.get_operations()[start:], call.traced.operations)
@@ -371,9 +378,6 @@ class Transform:
             gain = ". Give a recurrent layer of Keras unroll=True" if call.traced.types & LOOPS else ""
             call.given_up.insert(0, f"rows at once: {error}{gain}")
             return call, computed
-        except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
-            known = call._traced.operations if call._traced else ()
-            raise explained(self.__name__, error, known)  # noqa: B904 - it has its cause
         if self._return_value:
             value = computed.value
             if value is None:
@@ -418,12 +422,7 @@ class Transform:
             call, computed = self._computed(signature, tensors, how)
             xla = self._takes_xla(call, computed, list(everything(tf.compat.v1.get_default_graph().get_operations())))
             made[:] = [(call, computed, xla)]
-            certificate, extra = computed.certificate, []
-            if certificate is not None and certificate.always:
-                extra = [certificate.agrees(computed.outputs, certificate.expected)]
-            if certificate is not None and (xla or not certificate.always):
-                extra += certificate.expected
-            return [*computed.outputs, *extra]
+            return [*computed.outputs, *computed.compared(xla)]
 
         whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
         ((call, computed, xla),) = made
@@ -436,12 +435,7 @@ class Transform:
         always = certificate is not None and certificate.always
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
-        run = taped
-        if xla:
-            apart = always and call.traced.repeatable
-            run = _direct(_part(whole, slice(count if apart else kept), True, signature))
-            if certificate is not None and apart:
-                run = _certified(run, whole, certificate, count, signature)
+        run = _under_xla(whole, call, computed) if xla else taped
         first, compiles = (taped, False) if _recording() else (run, xla)
         try:
             outputs, agrees = self._called_first(whole, first, tensors, call, computed, compiles)
@@ -632,13 +626,17 @@ def _part(whole: Any, part: slice, xla: bool, signature: Signature) -> Any:
     return tf.function(program, autograph=False, jit_compile=xla).get_concrete_function(*signature.specs)
 
 
-def _certified(
-    run: Callable[[Tensors], list[tf.Tensor]], whole: Any, certificate: Certificate, count: int, signature: Signature
-) -> Callable[[Tensors], list[tf.Tensor]]:
-    """Return what compares, too: not by XLA, which takes longer to compile that than it ever saves."""
+def _under_xla(whole: Any, call: Call, computed: Computed) -> Callable[[Tensors], list[tf.Tensor]]:
+    """Return what XLA compiles, but for the comparison of every call: compiling that takes longer than it saves."""
+    certificate, count, signature = computed.certificate, len(computed.outputs), call.signature
+    if certificate is None or not certificate.always:
+        return _direct(_part(whole, slice(count), True, signature))
+    if not call.traced.repeatable:  # a second evaluation would be another one
+        return _direct(_part(whole, slice(count + 1), True, signature))
+    run, compare = _direct(_part(whole, slice(count), True, signature)), certificate.agrees
 
     def program(*given: tf.Tensor) -> list[tf.Tensor]:
-        return [certificate.agrees(given[:count], whole(*given[count:])[count + 1 :])]
+        return [compare(given[:count], whole(*given[count:])[count + 1 :])]
 
     specs = [tf.TensorSpec(output.shape, output.dtype) for output in whole.outputs[:count]]
     agrees = _direct(tf.function(program, autograph=False).get_concrete_function(*specs, *signature.specs))
