@@ -69,9 +69,6 @@ HESSIAN_ROWS = 32
 # the matrix took 0.85 to 0.98 times as long.
 STRIP, STRIP_SHARE = 2**22, 10
 
-# Random numbers that a program holds, and does not draw anew: more of them would be copied several times.
-BAKED = 2**18
-
 # Examples in a chunk of a clipped gradient: 32 to 512 took 0.92 to 1.07 times as long.
 CLIPPED_EXAMPLES = 256
 # Products with so many vectors go through a data set at once: one by one took 1.3 times as long for a small network,

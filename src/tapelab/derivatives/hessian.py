@@ -21,7 +21,7 @@ from tapelab.derivatives.costs import Plan, counted, rows_at_once
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factors import Factoring, factored_blocks, survey
 from tapelab.derivatives.first_order import gradient
-from tapelab.derivatives.jacobian import firsts, probes, products_agree, reverse_rows
+from tapelab.derivatives.jacobian import products_agree, random_like, reverse_rows
 from tapelab.derivatives.traced import LOOP, VECTORIZED, Call, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.graphs.operations import with_fact
@@ -180,10 +180,10 @@ class _Hessian(Recipe):
         outputs = self._assembled(call, blocks)
         certificate = None
         if call.how == VECTORIZED:
-            rows = probes(call.sources)
-            products = _times(outer, gradients, call.sources, firsts(rows, call.sources))
+            vector = [random_like(source, seed) for seed, source in enumerate(call.sources)]
+            products = _times(outer, gradients, call.sources, vector)
             if self.packed:
-                rows, products = [tf.concat(rows, 1)], [tf.concat([tf.reshape(part, [-1]) for part in products], 0)]
+                vector, products = ([tf.concat([tf.reshape(p, [-1]) for p in part], 0)] for part in (vector, products))
             what = "the vectorised rows differ from a product by the plain tape"
             if factoring is not None:
                 what = "the Hessian by factors differs from a product by the plain tape (examples depend on each other)"
@@ -191,7 +191,7 @@ class _Hessian(Recipe):
                 what = "the Hessian is not symmetric, since a custom gradient is no gradient of anything"
             plain = LOOP if factoring is None else VECTORIZED
             certificate = Certificate(
-                [*rows, *products], partial(products_agree, len(rows)), what, plain, factoring is not None
+                [*vector, *products], partial(products_agree, len(vector)), what, plain, factoring is not None
             )
         description = call.signature.source_description
         structure = LEAF if self.packed else nested(description, description)

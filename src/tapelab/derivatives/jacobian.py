@@ -26,7 +26,6 @@ import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 MODES = ("auto", "forward", "reverse")
-_PROBES = 8
 _DIFFER = "the vectorised rows differ from a product by the plain tape"
 
 
@@ -198,8 +197,7 @@ def unit_tangents(index: Any, shapes: Sequence[Sequence[int]], dtypes: Sequence[
 
 def random_like(tensor: Any, seed: int) -> tf.Tensor:
     """Normal random numbers of a tensor's shape and dtype, the same at each call."""
-    size = tensor.shape.num_elements()
-    if size is not None and size <= costs.BAKED:
+    if tensor.shape.is_fully_defined():
         return tf.constant(np.random.default_rng(seed).standard_normal(tuple(tensor.shape)), tensor.dtype)
     return tf.cast(tf.random.stateless_normal(tf.shape(tensor), [0, seed]), tensor.dtype)
 
@@ -242,8 +240,8 @@ class _Jacobian(Recipe):
         recording = call.record(persistent=True)
         columns, rows = call.sizes, call.output_sizes
         plan = _planned(self, call, sum(columns), rows, 1, "jvp or vjp, which never build the matrix, or fewer sources")
-        us = probes(recording.outputs)
-        products = gradient(recording, firsts(us, recording.outputs))
+        us = [random_like(output, seed) for seed, output in enumerate(recording.outputs)]
+        products = gradient(recording, us)
         call.require_connected(products)
         if plan.mode == "forward":
             jacobians = _columns(call, plan.chunk, lambda: recording)
@@ -286,35 +284,19 @@ def _columns(call: Call, chunk: int | None, record: Callable[[], Recording]) -> 
     ]
 
 
-def probes(like: Sequence[Any]) -> list[tf.Tensor]:
-    """Random rows to multiply the rows of matrices with, shape (8, elements) for each tensor: see `products_agree`."""
-    return [random_like(tf.TensorSpec([_PROBES, one.shape.num_elements()], one.dtype), n) for n, one in enumerate(like)]
-
-
-def firsts(rows: Tensors, like: Sequence[Any]) -> list[tf.Tensor]:
-    """The first of the `probes` of each tensor, of its shape: that is what the plain tape multiplies with."""
-    return [tf.reshape(row[0], one.shape) for row, one in zip(rows, like, strict=True)]
-
-
 def products_agree(count: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:
-    """Whether the first row of `probes` times blocks is the plain tape's product, for each source.
-
-    What was added up is as large as the largest of the other rows' products: for that no magnitude is taken.
-
-    Args:
-        count: how many results there are; ``outputs`` has for each of them a block for each source.
-        expected: the probes of the results, and a product for each source.
-    """
-    rows, products = expected[:count], expected[count:]
-    found = []
+    """Whether u·J is the product of the plain tape, for each source; ``count`` is how many results there are."""
+    us, products = expected[:count], expected[count:]
+    found, sizes = [], []
     for index, product in enumerate(products):
-        blocks = zip(rows, outputs[index :: len(products)], strict=True)
         size = product.shape.num_elements()
-        found.append(
-            tf.add_n([tf.cast(u, product.dtype) @ tf.reshape(block, [u.shape[1], size]) for u, block in blocks])
-        )
-    sizes = [tf.reduce_max(tf.abs(one), axis=0) for one in found]
-    return agree([one[0] for one in found], sizes, [tf.reshape(product, [-1]) for product in products])
+        pairs = [
+            (tf.cast(tf.reshape(u, [1, -1]), product.dtype), tf.reshape(block, [u.shape.num_elements(), size]))
+            for u, block in zip(us, outputs[index :: len(products)], strict=True)
+        ]
+        found.append(tf.reshape(tf.add_n([u @ block for u, block in pairs]), [-1]))
+        sizes.append(tf.reshape(tf.add_n([tf.abs(u) @ tf.abs(block) for u, block in pairs]), [-1]))
+    return agree(found, sizes, [tf.reshape(product, [-1]) for product in products])
 
 
 def _planned(
@@ -433,8 +415,8 @@ class _BatchJacobian(Recipe):
         columns = [source.shape.num_elements() for source in shown.sources]
         advice = "jvp or vjp, which never build the matrices, or a smaller batch"
         plan = _planned(self, call, sum(columns), rows, max(batch.size, 1), advice)
-        us = probes(shown.outputs)
-        products = gradient(shown, firsts(us, shown.outputs))
+        us = [random_like(output, seed) for seed, output in enumerate(shown.outputs)]
+        products = gradient(shown, us)
         call.require_connected(products)
 
         def row(index: Any) -> list[tf.Tensor]:
