@@ -104,18 +104,29 @@ def value_and_gradient(loss, w, x, y):
     return value, tape.gradient(value, w)
 
 
-@tf.function(jit_compile=True)
-def descend(loss, w, rate, steps):
-    """Gradient descent on all images at once; the losses before each step."""
-    losses = tf.TensorArray(tf.float32, steps)
-    for step in tf.range(steps):
+@tf.function
+def ten_steps(loss, w, rate):
+    """Gradient descent on all images at once: the weights after ten steps, and the loss before each."""
+    losses = []
+    for _ in range(10):
         value, g = value_and_gradient(loss, w, x, y)
-        losses = losses.write(step, value)
+        losses.append(value)
         w -= rate * g
-    return losses.stack()
+    return w, tf.stack(losses)
 
 
-losses = {name: descend(loss, w, tf.constant(eta), steps).numpy() for name, (loss, w, eta) in trainings.items()}
+def descend(loss, w, rate):
+    """The loss before each step, and the weights before every tenth."""
+    losses, passed = [], []
+    for _ in range(steps // 10):
+        passed.append(w)
+        w, ten = ten_steps(loss, w, tf.constant(rate))
+        losses.append(ten)
+    return np.concatenate(losses), passed
+
+
+runs = {name: descend(*training) for name, training in trainings.items()}
+losses = {name: values for name, (values, _) in runs.items()}
 for name, values in losses.items():
     rises = np.mean(np.diff(values) > 0)
     print(f"{name:38} loss {values[0]:.2f} -> {values[-1]:.4f}; it rose after {rises:.0%} of the steps")
@@ -206,7 +217,7 @@ def product(loss, w, v, x, y):
     return outer.gradient(g, w, output_gradients=v)
 
 
-@tf.function(jit_compile=True)
+@tf.function
 def power_iteration(loss, w, v, x, y, count):
     """The sharpness after so many products, a tensor, and the unit vector."""
     sharpness = 0.0
@@ -232,7 +243,7 @@ print("2 / rate:          ", 2 / rate)
 # %% [markdown]
 # The sharpness begins at about half of $2/\eta$. So far this training obeys the limit.
 #
-# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: thirty products every ten steps keep up.
+# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: ten products every ten steps keep up.
 #
 # **Predict.** In the first training the loss falls to about a fiftieth. The sharpness starts below $2/\eta = 5$. What does it do?
 
@@ -241,27 +252,18 @@ exercises.limit.guess(...)  # "it stays where it is", "it falls", "it rises to 5
 
 
 # %%
-@tf.function(jit_compile=True)
-def ten_steps(loss, w, rate):
-    for _ in tf.range(10):
-        w -= rate * value_and_gradient(loss, w, x, y)[1]
-    return w
-
-
-def watched(loss, w, eta, steps):
-    """The sharpness before every tenth step, and the weights with the vector."""
-    sharpness, passed = [], []
-    _, v = power_iteration(loss, w, random_start, x, y, tf.constant(60))
-    for _ in range(steps // 10):
-        top, v = power_iteration(loss, w, v, x, y, tf.constant(30))
+def sharpness_along(loss, passed):
+    """The sharpness at each of these weights."""
+    _, v = power_iteration(loss, passed[0], random_start, x, y, tf.constant(60))
+    sharpness = []
+    for w in passed:
+        top, v = power_iteration(loss, w, v, x, y, tf.constant(10))
         sharpness.append(float(top))
-        passed.append((w, v))
-        w = ten_steps(loss, w, tf.constant(eta))
-    return np.array(sharpness), passed
+    return np.array(sharpness)
 
 
-runs = {name: watched(*training, steps) for name, training in trainings.items()}
-in_parts = {name: runs[name][0] * eta / 2 for name, (_, _, eta) in trainings.items()}
+sharpness = {name: sharpness_along(loss, runs[name][1]) for name, (loss, _, _) in trainings.items()}
+in_parts = {name: sharpness[name] * eta / 2 for name, (_, _, eta) in trainings.items()}
 
 # %% tags=["nbval-ignore-output"]
 print("sharpness, in parts of 2 / rate:       start   highest   median of the second half   end")
@@ -313,20 +315,23 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 exercises.height.guess(...)  # a number
 
 # %% tags=["nbval-ignore-output"]
-lower, _ = watched(tanh_squares, small, 0.25, steps)
-print(f"rate {rate}: sharpness {np.median(runs['tanh, squared loss'][0][-50:]):.2f} in the last 500 steps")
-print(f"rate 0.25: sharpness {np.median(lower[-50:]):.2f}")
+lower = sharpness_along(tanh_squares, descend(tanh_squares, small, 0.25)[1][-50:])
+print(f"rate {rate}: sharpness {np.median(sharpness['tanh, squared loss'][-50:]):.2f} in the last 500 steps")
+print(f"rate 0.25: sharpness {np.median(lower):.2f}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-settled_at = np.median(lower[-50:])
+settled_at = np.median(lower)
 exercises.height.reveal(settled_at)
 assert 0.95 < settled_at * 0.25 / 2 < 1.06
-swapped, _ = watched(tanh_squares, trainings["ReLU from He's start, squared loss"][1], rate, steps)
-assert swapped[0] * rate / 2 > 1.2
-assert 0.98 < np.median(swapped[-50:]) * rate / 2 < 1.05  # tanh is held from He's start, too
-doubled, _ = watched(relu_squares, trainings["ReLU from He's start, squared loss"][1], 2 * rate, steps)
-assert 0.82 < np.median(doubled[-50:]) * rate < 1.05  # and ReLU, at twice the rate
+check_he = trainings["ReLU from He's start, squared loss"][1]
+check_swapped = descend(tanh_squares, check_he, rate)[1]
+check_doubled = descend(relu_squares, check_he, 2 * rate)[1]
+assert sharpness_along(tanh_squares, check_swapped[:1])[0] * rate / 2 > 1.2
+assert (
+    0.98 < np.median(sharpness_along(tanh_squares, check_swapped[-50:])) * rate / 2 < 1.05
+)  # tanh is held from He's start
+assert 0.82 < np.median(sharpness_along(relu_squares, check_doubled[-50:])) * rate < 1.05  # and ReLU, at twice the rate
 
 # %% [markdown]
 # Eight, $2/0.25$: the lower rate trains towards a sharper place. At 0.1 the sharpness is 11, not 20, after 10,000 steps.
@@ -357,10 +362,10 @@ exercises.certain.check(certain)
 # Run gradient descent on it, a product a step. Beside it runs the training itself, from the same $w_0$ with the same rate.
 
 # %% tags=["nbval-ignore-output"]
-sharpness, passed = runs["tanh, squared loss"]
-crossing = int(np.argmax(sharpness * rate / 2 > 1.05))
-centre, centre_vector = passed[crossing]
-multiply = tf.function(product, jit_compile=True)
+passed = runs["tanh, squared loss"][1]
+crossing = int(np.argmax(in_parts["tanh, squared loss"] > 1.05))
+centre = passed[crossing]
+multiply = tf.function(product)
 value, g = value_and_gradient(tanh_squares, centre, x, y)
 
 d, forecast = tf.zeros_like(centre), []
@@ -385,37 +390,35 @@ for step in (0, 20, 199):
 
 
 # %% tags=["nbval-ignore-output"]
-@tf.function(jit_compile=True)
-def followed_step(w, v, rate, kept):
+@tf.function
+def watched_step(w, v, rate, kept):
     """A step whose part along v is multiplied by `kept`; v, the sharpness, and half the step's length along v."""
     g = value_and_gradient(tanh_squares, w, x, y)[1]
-    for _ in range(6):  # v turns slowly
-        Hv = product(tanh_squares, w, v, x, y)
-        v = Hv / tf.norm(Hv)
-    top = tf.tensordot(v, product(tanh_squares, w, v, x, y), 1)
+    top, v = power_iteration(tanh_squares, w, v, x, y, tf.constant(6))  # v turns slowly
     along = tf.tensordot(v, g, 1)
     return w - rate * (g - (1 - kept) * along * v), v, top, -0.5 * rate * along
 
 
-followed = {}
+watched = {}
 for name, kept in {"gradient descent": 1.0, "without the bounce": 0.0}.items():
-    (w, v), rows = passed[crossing], []
+    w, rows = centre, []
+    v = power_iteration(tanh_squares, w, random_start, x, y, tf.constant(60))[1]
     for _ in range(300):
-        w, v, top, bounce = followed_step(w, v, tf.constant(rate), tf.constant(kept))
+        w, v, top, bounce = watched_step(w, v, tf.constant(rate), tf.constant(kept))
         rows.append((float(top) * rate / 2, float(bounce)))
-    followed[name] = np.transpose(rows)
-    tops, bounces = followed[name]
+    watched[name] = np.transpose(rows)
+    tops, bounces = watched[name]
     print(f"{name:20} sharpness in parts of 2/rate: {tops[0]:.2f}, after 300 steps {tops[-1]:.2f}")
 
 # %% alt="Two line plots. Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate. With gradient descent it climbs to nearly 1.2, drops below 1, and swings about 1 from then on; without the bounce, dashed, it goes on climbing far above. Below, the size of the bounce under gradient descent is near zero and has a peak wherever the sharpness drops." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: with the bounce and without it
 _, (above, beneath) = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True, layout="constrained")
-for (name, (tops, _)), style, colour in zip(followed.items(), ("-", "--"), (plots.BLUE, plots.GREY), strict=True):
+for (name, (tops, _)), style, colour in zip(watched.items(), ("-", "--"), (plots.BLUE, plots.GREY), strict=True):
     above.plot(tops, style, color=colour, label=name)
 above.axhline(1.0, color=plots.RED, linestyle=":")
 above.set(title="Take the bounce away, and the sharpness leaves", ylabel="sharpness / (2/η)")
 above.legend(fontsize="small")
-beneath.plot(np.abs(followed["gradient descent"][1]), color=plots.ORANGE)
+beneath.plot(np.abs(watched["gradient descent"][1]), color=plots.ORANGE)
 beneath.set(xlabel="steps after the crossing", ylabel="size of the bounce")
 plt.show()
 
@@ -424,12 +427,12 @@ plt.show()
 assert abs(forecast[10] / actual[10] - 1) < 0.1
 assert forecast[-1] > 100 * forecast[0]
 assert actual.max() < 5 * actual[0]
-tops, bounces = followed["gradient descent"]
+tops, bounces = watched["gradient descent"]
 assert np.mean(bounces[1:] * bounces[:-1] < 0) > 0.9  # it changes sides at nearly every step
 check_force = np.convolve(bounces**2, np.ones(5) / 5, "same")[10:-10]
 check_change = np.gradient(np.convolve(tops, np.ones(5) / 5, "same"))[10:-10]
 assert np.corrcoef(check_force, check_change)[0, 1] < -0.5
-assert followed["without the bounce"][0][-1] > max(1.1, tops[-50:].max() + 0.05)
+assert watched["without the bounce"][0][-1] > max(1.1, tops[-50:].max() + 0.05)
 
 # %% [markdown]
 # The sharpness leaves: without the bounce it climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1. The iterate changes sides at nearly every step, and where the bounce is large the sharpness drops. So the bounce is what holds it, and a third derivative is how it acts. A random direction, taken away in its place, changes nothing (see the appendix). (One direction alone was held. The others may bounce, and the dashed line has dips.)
@@ -441,7 +444,7 @@ assert followed["without the bounce"][0][-1] > max(1.1, tops[-50:].max() + 0.05)
 
 
 # %% tags=["nbval-ignore-output"]
-@tf.function(jit_compile=True)
+@tf.function
 def noisy_steps(w, rate, batches):
     for indices in batches:
         w -= rate * value_and_gradient(tanh_squares, w, tf.gather(x, indices), tf.gather(y, indices))[1]
@@ -503,9 +506,9 @@ exercises.momentum.check(limit)
 
 
 # %% tags=["nbval-ignore-output"]
-@tf.function(jit_compile=True)
+@tf.function
 def with_momentum(w, m, rate, beta):
-    for _ in tf.range(10):
+    for _ in range(10):
         m = beta * m - rate * value_and_gradient(tanh_squares, w, x, y)[1]
         w += m
     return w, m
@@ -514,8 +517,8 @@ def with_momentum(w, m, rate, beta):
 w, m, v, heavy = small, tf.zeros_like(small), random_start, []
 for ten in range(steps // 10):
     w, m = with_momentum(w, m, tf.constant(rate), tf.constant(0.3))
-    if ten >= steps // 20:
-        top, v = power_iteration(tanh_squares, w, v, x, y, tf.constant(30))
+    if ten >= steps // 20 and ten % 5 == 0:
+        top, v = power_iteration(tanh_squares, w, v, x, y, tf.constant(10))
         heavy.append(float(top))
 print(f"sharpness in the second half, in the median: {np.median(heavy):.2f}")
 
@@ -548,12 +551,13 @@ def eigenvalue(w):
     return eigsh(matrix, k=1, which="LA", tol=1e-4, v0=begin, return_eigenvectors=False)[0]
 
 
-by_scipy = eigenvalue(passed[-1][0].numpy().astype(np.float64))
-print(f"at the end: {by_scipy:.4f} by SciPy and differences, {sharpness[-1]:.4f} by power iteration")
+by_power = sharpness["tanh, squared loss"][-1]
+by_scipy = eigenvalue(passed[-1].numpy().astype(np.float64))
+print(f"at the end: {by_scipy:.4f} by SciPy and differences, {by_power:.4f} by power iteration")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-np.testing.assert_allclose(by_scipy, sharpness[-1], rtol=0.03)
+np.testing.assert_allclose(by_scipy, by_power, rtol=0.03)
 weights = tf.Variable(small)
 operator = derivatives.CurvatureOperator(
     lambda x: network(weights, x, tf.tanh),
