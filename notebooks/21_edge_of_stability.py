@@ -145,7 +145,7 @@ axes[0].legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# All 200 images take part in each step, so nothing is random after the start. In the first training about a third of the steps raised the loss, and it falls all the same, to about a fiftieth of what it was. The other two ran down with hardly a rise: ReLU units with a larger start at the same rate, and the cross-entropy at five times the rate.
+# All 200 images take part in each step, so nothing is random after the start. In the first training about a third of the steps raised the loss, and it falls all the same, to about a fiftieth of what it was. The other two ran down with hardly a rise here: ReLU units with a larger start at the same rate, and the cross-entropy at five times the rate.
 #
 # **You will be able to**
 #
@@ -307,7 +307,7 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
-# So the edge is something that a training may do, and no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes to the edge, too (the check below runs both). In these five trainings the loss, the activation and the rate decided together.
+# So the edge is something that a training may do, and no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). In these five trainings the loss, the activation and the rate decided together.
 #
 # If the rate sets the height, another rate sets another.
 #
