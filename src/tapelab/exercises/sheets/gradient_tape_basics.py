@@ -60,7 +60,10 @@ doublings = Prediction(
             [2.0, 2.0],
             "2 is the slope of one pass through the loop. The passes follow each other, so their slopes multiply.",
         ),
-        ([None, None], "The condition has no part in the gradient, but each doubling is an operation with a derivative."),
+        (
+            [None, None],
+            "The condition has no part in the gradient, but each doubling is an operation with a derivative.",
+        ),
         ([12.0, 8.0], "The slopes of successive steps multiply; they do not add."),
         ([6.0, 4.0], "That is how often the loop runs. Each time it multiplies the slope by 2."),
     ),
