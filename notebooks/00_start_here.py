@@ -152,7 +152,7 @@ assert slope_at_two == 12.0
 # Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
 
 # %% [markdown]
-# **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
+# **Exercises** answer at once. When you are stuck,
 # `exercises.slope_at_five.hint()` in a new cell gives a hint, and a second call one more; `exercises.slope_at_five.solution()` shows a solution, and why it is one.
 #
 # ### Exercise: The slope somewhere else (1 min)

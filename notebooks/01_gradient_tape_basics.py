@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Gradient tape basics
 #
-# Run a computation forwards, and TensorFlow can tell you how a small change of an input would have changed the result. It needs no formula from you. **How does a tape turn a computation into a gradient?**
+# Run a computation forwards, and TensorFlow can tell you how a small change of an input would have changed the result. **How does a tape turn a computation into a gradient?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
@@ -69,7 +69,7 @@ nudged = (x + nudge) * (x + nudge) + 5.0 * (x + nudge)
 print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 
 # %% [markdown]
-# The nudge of $x$ moved $y$ by nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$.
+# The nudge of $x$ moved $y$ by about nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$.
 #
 # **You will be able to**
 #
@@ -159,8 +159,7 @@ assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 #
 # ### Exercise: Draw a tape (6 min)
 #
-# Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper: the entries, the
-# values down, the gradients up. Which value has each entry, and which gradient has it collected when the backward pass
+# Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper. Which value has each entry, and which gradient has it collected when the backward pass
 # reaches it?
 
 # %%
@@ -179,7 +178,7 @@ exercises.written_tape.check(answer)
 # %% [markdown]
 # ## 2. A tape of your own
 #
-# Here is a number that writes down how it was made, and a backward pass: `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
+# Here is a number that writes down how it was made, and a backward pass: `reversed` walks up the list, `*` multiplies and `+=` adds.
 
 # %%
 record = []  # entries: a result, and pairs of an input and a local derivative
@@ -316,8 +315,7 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # %% [markdown]
 # ## 3. Gradients of a dense layer
 #
-# With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
-# (1, 3), the kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
+# With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, `w` the **kernel** and `b` the **bias**. The loss is the mean of $y^2$.
 #
 # The sources come as a dict here, and so do the gradients; a list gives a list.
 
@@ -348,7 +346,7 @@ for name, g in gradients.items():
 #
 # For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. `tape.gradient` does not build it. The matrix product has a rule that goes straight from the upstream gradient $u$ to $u^{\mathsf T} J$, a **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large as the kernel. Backpropagation is one VJP after another.
 #
-# There are gradients that are no tensors. With a variable `table`, the gradient of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
+# There are gradients that are no tensors. With a float variable `table`, the gradient of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -492,7 +490,7 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# The first steps lead to the opposite wall; then the path creeps along the floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
+# The first steps lead to the opposite wall; then the path creeps along the floor.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -944,12 +942,12 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # - A tape of your own trained a straight line; with tensors, a dense layer's rule turned the upstream gradient into a vector–Jacobian product in the source's shape (sections 2 and 3).
 # - `assign_sub` took the step; a small step $s$ lowered the loss by about $s\,\lVert g \rVert^2$, a long one raised it (section 4).
 # - The gradient of a non-scalar floating-point target is that of its sum; reduce a loss yourself (section 5).
-# - A tape that is not persistent answered one call; a tape follows what it watches, and kept of Python's `if` and `while` the operations that ran (sections 6, 7 and 8).
+# - The record answered one call, unless its tape was persistent; `watch` acted from its line on; of Python's `if` and `while` the tape kept the operations that ran (sections 6, 7 and 8).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
-# | rows of a table looked up with `tf.gather` | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
+# | rows of a table looked up with `tf.gather`, its only use | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
 # | a tensor is not watched, or after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #

@@ -534,7 +534,7 @@ for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_
 assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Each **Python value** got a graph: a learning rate handed over as a changing Python number would be traced again and again. Hand it over as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
+# Each **Python value** got a graph: with a changing learning rate as a Python number, a step would be traced again and again. Hand it over as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
 # Compiling is for speed; section 6 shows what else it changed. `python_function` is the step without its compilation. Both take ten steps from the same start.
 
@@ -830,7 +830,7 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) in your own | `np.ravel(labels)` |
+# | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) | `np.ravel(labels)` |
 # | logits given to a loss that expects probabilities | a huge loss with a gradient of 0, or slow and bad learning | `from_logits=True` |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out | no dropout while training | `training=True` in the step, `False` in the evaluation |

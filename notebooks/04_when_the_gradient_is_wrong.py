@@ -516,7 +516,7 @@ plt.show()
 #
 # - An **initialisation** that fits the activation. Glorot's, for tanh, draws a layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs.
 # - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. Here the factor of the sum is about 1.05 at scale 0.5, and 1.2 at scale 3.
-# - A **normalisation layer** before the kernel. Here the factor becomes nearly 1 at scale 0.5, and about 1.4 at scale 3.
+# - A **normalisation layer** before the kernel: here the factor becomes nearly 1 at scale 0.5, and about 1.4 at scale 3.
 #
 # Against an explosion, [08](08_clipping.ipynb) clips the norm.
 

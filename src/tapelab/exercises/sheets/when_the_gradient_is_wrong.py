@@ -329,7 +329,7 @@ def _(x):
 
 @distances.mistake("root_at_zero")
 def _(x):
-    """The distances are right, and the gradient is NaN: the diagonal takes the root of 0, where its slope is infinite."""
+    """The distances are right, and the gradient is NaN: the diagonal takes the root at 0, of infinite slope."""
     return tf.sqrt(tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2))
 
 
