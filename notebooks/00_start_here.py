@@ -168,7 +168,7 @@ exercises.slope_at_five.check(slope_at_five)
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
 # the folder `tapelab-work`, and opens this page there. In Colab, use *File > Save a copy in Drive*.
 #
-# **Your solved exercises are kept** in a small file in your data folder, whichever copy you work in. In Colab it goes with the session.
+# **Your solved exercises are kept** in a small file in your data folder. In Colab it goes with the session.
 
 # %% [markdown]
 # ## 3. The map

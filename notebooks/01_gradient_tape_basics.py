@@ -222,7 +222,7 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Below are three more runs at $x = 3$, each through both tapes. The third has a loop in it.
+# The same 14 and the same 9. Below are three more runs at $x = 3$, through both tapes. The third has a loop in it.
 # Your tape never finds out: it meets four products.
 
 
@@ -292,7 +292,7 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
-# TensorFlow's tape does the same with tensors, and records inside its `with` block.
+# TensorFlow's tape does this with tensors, inside its `with` block.
 #
 # ### Exercise: Two more entries (6 min)
 #
@@ -608,8 +608,7 @@ np.testing.assert_allclose(
 # ## 6. Intermediate results and persistent tapes
 #
 # The result of an entry can be a source. Let $x = 3$, $y = x \cdot x$ and
-# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. Then the same tape is
-# asked for $\mathrm dy/\mathrm dx$.
+# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. A second question follows.
 
 # %%
 x = tf.Variable(3.0)

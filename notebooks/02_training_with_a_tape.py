@@ -831,11 +831,11 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) | `np.ravel(labels)` |
-# | logits given to a loss that expects probabilities | a huge loss with a gradient of 0, or slow and bad learning | `from_logits=True` |
+# | logits given to a loss that expects probabilities | a gradient of 0, or of another loss | `from_logits=True` |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out | no dropout while training | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
-# | Python side effects or NumPy's random numbers inside `tf.function` | they happen once for each trace | return what you need; `tf.random` |
+# | `append` to a Python list, or `np.random`, in a compiled step | it happens once for each trace | return what you need; `tf.random` |
 #
 # **Further reading**
 #

@@ -896,7 +896,7 @@ assert unwritten < 1e-5
 # - Watch each intermediate tensor and walk back from the target: the break lay before the last gradient that existed. `explain` named the cause, the line and a line to write instead (sections 1 and 2).
 # - Of four sources the tape watched the trainable variable by itself; tell it, before use, to watch the others (section 3).
 # - Keep a path inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
-# - Not registered was a `LookupError` where the backward pass reached it; passed nothing back is `None`. `unconnected_gradients="zero"` turned `None` into zeros, a true one and a mistake, and a `tf.function` with two outputs into another (sections 8 and 9).
+# - Not registered was a `LookupError` where the backward pass reached it; what passes nothing back gave `None`. `unconnected_gradients="zero"` turned `None` into zeros, a true one and a mistake, and a `tf.function` with two outputs into another (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -907,7 +907,7 @@ assert unwritten < 1e-5
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
 # | `assign` inside the tape | `None` for the value that was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` | move the last line inside |
-# | an operation that nobody has registered | `LookupError` | write it with other operations |
+# | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
 # | `None` among the gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
 # | a `tf.function` with two outputs | 0 instead of `None` | run it eagerly once |

@@ -719,7 +719,7 @@ exercises.distances.check(distances)
 # %% [markdown]
 # ## 8. Going further: why attention divides by $\sqrt d$
 #
-# Here an attention score is the product of two random vectors of $d$ independent numbers, mean 0 and variance 1. Its standard deviation is $\sqrt d$, 32 for $d = 1024$: the softmax saturates, and passes little back.
+# Here an attention score is the product of two vectors of $d$ independent random numbers each, mean 0 and variance 1. Its standard deviation is $\sqrt d$, 32 for $d = 1024$: the softmax saturates, and passes little back.
 
 # %% tags=["nbval-ignore-output"]
 sizes = np.array([4, 16, 64, 256, 1024])

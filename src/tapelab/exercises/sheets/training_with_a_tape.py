@@ -351,7 +351,7 @@ def _(*task):
 
 @whole_loop.mistake("learns_from_validation")
 def _(model, optimizer, loss_fn, batches, validation, epochs):
-    """The validation data take steps as well. What a model has learnt from cannot judge it: keep them apart."""
+    """The validation data take steps as well. They are there to judge the model: keep them apart."""
     return _loop_with(model, optimizer, loss_fn, [*batches, validation], validation, epochs)
 
 
