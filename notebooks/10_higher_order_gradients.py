@@ -854,10 +854,10 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
-# | a tensor watched by the inner tape only | `None` | `watch` it on both |
+# | a tensor from outside, watched by the inner tape only | `None` | `watch` it on both |
 # | nested gradients taken for a Hessian | one number for each input, mixed | `jacobian` of the gradient |
 # | no path leads from the penalty to a variable | `None` for that variable | add the ordinary loss |
-# | `tf.norm` of an input gradient that is zero | NaN in the weights' gradients | penalise the squared norm |
+# | `tf.norm` of an input gradient that is zero | in section 3 NaN in the kernel's gradient | penalise the squared norm |
 # | an input-gradient penalty through Keras' `LayerNormalization` | in section 5 a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
 #
 # **Further reading**

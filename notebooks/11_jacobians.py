@@ -1029,7 +1029,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
 # | no recorded path from the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
-# | `jacobian` called eagerly in a loop | a new trace at each call | put it in a `tf.function` |
+# | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | put it in a `tf.function` |
 # | a wide layer on the way | in section 9 a stack 800 times as large as the result | `experimental_use_pfor=False` |
 #
 # **Further reading**

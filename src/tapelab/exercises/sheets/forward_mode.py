@@ -149,7 +149,7 @@ def _(layer, data, row, column):
 @one_weight.right
 def _(layer, data, row, column):
     """The derivative with respect to one weight is the tangent along the unit direction of that weight: one pass for
-    all outputs of all examples. Only output `column` moves, and it moves by $(1 - y^2)$ times the data's feature
+    all outputs of all examples. Only output `column` moves, by the activation's slope times the data's feature
     `row`."""
     kernel = layer.kernel.value
     direction = tf.scatter_nd([[row, column]], tf.ones([1], kernel.dtype), kernel.shape)
