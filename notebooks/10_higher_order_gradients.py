@@ -93,7 +93,7 @@ print(table(outer, dy_dx, x))
 
 # %% [markdown]
 # Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, $3 \cdot x^2$. To the outer
-# tape these are two operations like any others, run inside its block.
+# tape they are two operations, run inside its block.
 #
 # **Predict.** Both tapes record the same line again, but now `inner.gradient` stands outside both blocks. What are the first and the second derivative?
 
@@ -367,7 +367,7 @@ gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), 
 
 # %% [markdown]
 # The seven rows of the input gradient are now alike: the sum of the kernel's columns, without input or bias. No path leads from the norm to the bias,
-# and that is `None`. In section 4 the ordinary loss is added to the penalty, and a bias gets its gradient from there.
+# and that is `None`. Section 4 adds the ordinary loss, and a bias gets its gradient from there.
 #
 # Second, a dead ReLU. `dead_loss` lets no output through: the input gradient is exactly zero, the least that its norm can be.
 #
@@ -637,9 +637,9 @@ plt.show()
 
 # %% [markdown]
 # The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check
-# of symmetry does not find it. In the next check the second derivative with respect to the samples, along a random direction, is off by more than 1 %
-# through `LayerNormalization`, `GroupNormalization(1)` and `BatchNormalization` with `training=True`. [A table](../ci/derivative_audit/RESULTS.md)
-# lists more derivatives of TensorFlow and Keras that are wrong.
+# of symmetry does not find it. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
+# `GroupNormalization(1)` and `BatchNormalization` with `training=True`, too. [A table](../ci/derivative_audit/RESULTS.md) lists more derivatives of
+# TensorFlow and Keras that are wrong.
 #
 # The cure is to write the variance out. `RMSNormalization`, which subtracts no mean, agrees with its differences. Where the Keras layer has to stay,
 # see section 7.
@@ -865,6 +865,6 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): higher-order gradients, input gradient regularisation.
 # - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
 # - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty, with layer normalisation recommended.
-# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468): the penalty at scale.
+# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468).
 #
 # **Read next:** [11 Jacobians](11_jacobians.ipynb) keeps every output apart instead of adding them up.
