@@ -67,7 +67,7 @@ print("gradient =", gradient.numpy())
 # The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The program has taken care to keep $\ln 0$
 # out. The gradient is NaN all the same, at the very element that was not used.
 #
-# One step of gradient descent with it, and that weight is NaN. Even then this loss stays finite: `NaN > 0` is false. The tape can say where it began. `SelectV2` is TensorFlow's name for `tf.where`:
+# One step of gradient descent with it, and that weight is NaN. Even then this loss stays finite: `NaN > 0` is false. The tape can say where it began. `SelectV2` is TensorFlow's name for this `tf.where`:
 
 # %% tags=["nbval-ignore-output"]
 answer = explain(tape, loss, w)
