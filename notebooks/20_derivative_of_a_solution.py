@@ -246,7 +246,7 @@ exercises.any_equation.check(vjp_of_solution)
 # %% [markdown]
 # ## 2. Stopped early
 #
-# The theorem speaks of a solution, and in practice nobody iterates 160 times. Stop after 20: unrolling has 20 steps forwards and 20 backwards; the equation has the same 20 steps, then 20 rounds for $u$. The work is equal.
+# The theorem speaks of a solution. Stop after 20 steps instead of 160: unrolling has 20 steps forwards and 20 backwards; the equation has the same 20 steps, then 20 terms of the series for $u$.
 #
 # **Predict.** Whose gradient is nearer to the exact one, that of section 1 after 160 steps?
 
@@ -582,7 +582,7 @@ for name, (score, takes) in rankings.items():
     print(f"{name:36} {parted[name]:.2f}   takes {takes}")
 
 # %% [markdown]
-# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. (With as many labels wrong at random, the check finds above 0.94 for the loss.) Leave out the solve, in the second line, and much of the advantage is gone: $u = v$ asks what one step of gradient descent would do.
+# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns part of that. (With as many labels wrong at random, the check finds above 0.94 for the loss.) Leave out the solve, in the second line, and much of the advantage is gone: $u = v$ asks what one step of gradient descent would do.
 #
 # Now the last two lines. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. Where trusted examples suffice to judge an image by, begin with them. The derivative also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
 

@@ -549,7 +549,7 @@ for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, the length of the gradient too, and so do the neighbours, without a model. So for labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: neither takes a Hessian. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, which the model learns, and there the derivative finds more than the loss.
+# Around 22 of 25. And the loss finds about as many, the length of the gradient too, and so do the neighbours, without a model. So for labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: neither takes a Hessian. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, which the model learns, and there the derivative ranks them better than the loss does.
 #
 # What influence adds is a forecast of what the removal *will do*. Add up 25 forecasts, and compare the sum with what the test loss did. Do it at the other end, too.
 
@@ -625,7 +625,7 @@ assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluate
 assert abs(together) > 1.05 * abs(moved_together)
 
 # %% [markdown]
-# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies above its tangent: for the same motion, the tangent forecasts too small a rise or too large a fall. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
+# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies on its tangent or above: for the same motion, the tangent forecasts too small a rise or too large a fall. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
