@@ -906,7 +906,6 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the gradient of the *sum* of the outputs taken for the trace | off-diagonal entries in it; the loss falls, and the field is not the score | $v$ on both sides, or one output at a time |
-# | one probe for the whole batch | more noise in the loss | a new probe for each point |
 # | one probe for all points and all steps | another loss: off-diagonal entries count | a new probe in each step |
 # | data on a grid, or with constant coordinates | no slope to learn: the loss falls without end | blur the data, and take the blur off at the end |
 # | "it reached all the clusters" | it was started in all of them | start in one, and look |
