@@ -804,7 +804,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a variable is to be frozen and only one of its paths is cut | the gradient of its other paths | cut every path, or leave the variable out of the sources |
-# | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
+# | `stop_gradient` around a factor that the formula does not mean as a number | a wrong gradient, perhaps of the wrong sign, and no warning | cut what it means as a number, and nothing else |
 # | the path of a target that is being learnt, left open | descent also moves the target to its follower | `tf.stop_gradient(target)` |
 # | a cut at the end of a large branch, in eager code | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
 #

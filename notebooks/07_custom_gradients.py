@@ -412,7 +412,7 @@ exercises.root_gradient.check(root)
 # %% [markdown]
 # ## 4. Inside a model: variables and `tf.function`
 #
-# So far no decorated function used a variable. Here a custom gradient limits what a Keras layer passes back to its
+# Here a custom gradient limits what a Keras layer passes back to its
 # input: `tf.clip_by_norm(t, 0.5)`, which you may take on trust until [08](08_clipping.ipynb), shortens `t` to the length 0.5 where it is longer.
 
 # %%
@@ -608,8 +608,8 @@ axes[1].set_title("Eagerly, with a constant upstream: NaN")
 plt.show()
 
 # %% [markdown]
-# The same function, NaN once and `None` twice; the right answer is 0. A custom gradient is a derivative *with respect to the function's arguments*. The only argument of
-# `first_derivative` is `upstream`, which does not depend on `x`. That `s` does is hidden in the closure. In the graph, and where `upstream` is computed from the variable `scale`, `first_derivative` is a box from which no path leads to `x`: `None`. In eager code with the constant `upstream` the box is not recorded, the tape follows the operations that made `s`, and NaN is back.
+# The same function, NaN once and `None` twice; the right answer is 0. The rule of `first_derivative` is a derivative *with respect to its argument*. That is
+# `upstream`, which does not depend on `x`. That `s` does is hidden in the closure. In the graph, and where `upstream` is computed from the variable `scale`, `first_derivative` is a box from which no path leads to `x`: `None`. In eager code with the constant `upstream` the box is not recorded, the tape follows the operations that made `s`, and NaN is back.
 #
 # The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
 
@@ -788,7 +788,7 @@ folder.cleanup()
 # %% [markdown]
 # ## 7. Going further: register a gradient for an operation
 #
-# Under all of this lies TensorFlow's *registry*: a table from types of operations to gradient functions. Contrast adjustment, `AdjustContrastv2`, has no
+# TensorFlow's own derivatives stand in a *registry*: a table from types of operations to gradient functions. Contrast adjustment, `AdjustContrastv2`, has no
 # entry. With $m$ the mean of a channel over the image, the operation computes $y = c\,(x - m) + m$ for the factor $c$. Given the upstream gradient $u$, the chain rule asks for $c\,u + (1 - c)\,\operatorname{mean}(u)$ with respect to the
 # image, and for $\sum u\,(x - m)$ with respect to the factor. `tf.RegisterGradient(name)` enters such a function. Here it receives the operation, whose `inputs` it reads, and the upstream gradient, and returns one gradient for each of the two inputs.
 
@@ -891,11 +891,11 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
+# | a nested custom gradient reads a value made from `x` in the enclosing scope | `None`, or the default derivative | pass the value as an argument |
 # | the decorated function uses a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a compiled `tf.function` | TensorFlow operations; `tf.print` to look |
 # | a saved model tested in the process that saved it | it works there, also where a fresh process has `LookupError` | load it in a fresh process |
-# | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |
+# | a nested custom gradient in a SavedModel | `LookupError` at the second derivative | a backward function of ordinary, stable operations |
 # | an entry in the registry for a type that is not yours | other code in the process uses it | `tf.custom_gradient` |
 #
 # **Further reading**

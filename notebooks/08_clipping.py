@@ -173,7 +173,7 @@ print(
 )
 
 # %% [markdown]
-# Rate times gradient is a step that compares in length with $W$ itself. After it, eight rows stretch a state by more than 10, after the next by more still. The gradients follow, and a few steps on
+# Rate times gradient is a step that compares in length with $W$ itself. After it, eight rows can stretch a state by more than 10, after the next by more still. The gradients follow, and a few steps on
 # float32 has no number left.
 #
 # `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is finite and above 5, it scales all parts by the same factor, so that the norm becomes 5. A shorter gradient stays what it is, but for rounding.
@@ -343,7 +343,7 @@ assert val_losses[5.0].max() < np.log(classes)
 # %% [markdown]
 # ## 3. Three ways to clip, and the direction
 #
-# "The gradient is too long" can mean three things. For $c > 0$, where nothing overflows:
+# "The gradient is too long" can mean three things. For $c > 0$, where nothing overflows or underflows:
 #
 # | | looks at | and if it is too large |
 # |---|---|---|

@@ -842,7 +842,7 @@ for check_one in (exercises.second_head, exercises.first_layer):
 # %% [markdown]
 # ## 5. Check it independently
 #
-# The repairs are held against central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model, cases 2, 11 and 15, are held against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
+# The repairs are held against central differences of *values*, in float64, at inputs drawn at random; those with a Keras model, cases 2, 11 and 15, against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
 # The second number is that of the program as shown, which must fail. In cases 12 and 14 that program *is* right; there it is that of a needless repair.
 
@@ -1053,7 +1053,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # %% [markdown]
 # ## Recap
 #
-# - Each of these `None`s began at one line that left TensorFlow, the tape, the watched sources or floating point. Where a line raised, it was a later one (section 1).
+# - Each of these `None`s began at one line that left TensorFlow, the tape, the watched sources or floating point (section 1).
 # - "Can only be used to compute one set of gradients" was about how the tape was made; "no gradients provided" said that the one gradient was `None` (section 2).
 # - A zero that stays from five starts, and a loss where there should be none: print outputs and shapes (section 3).
 # - Ask first whether anything is wrong: a `None` and a 0 can be the true answer (section 4).
@@ -1063,7 +1063,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # | NumPy, `float`, `predict` between source and loss | `None` | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
-# | softmax over one unit | a gradient of 0, from every start | sigmoid |
+# | softmax over one unit | a gradient of 0, from five starts | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
 # | gradients of `trainable_variables`, applied to `variables` | the frozen layer moves | one list for both |
 # | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |
