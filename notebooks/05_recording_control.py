@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Recording control
 #
-# A tape writes down operation after operation, for a backward pass that may follow. **Can it leave out part of a computation, or start over?**
+# A tape writes down operation after operation, for a backward pass that may follow. **Can a tape leave out part of a computation, or start over?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)

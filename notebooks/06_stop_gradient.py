@@ -245,8 +245,8 @@ assert stopped == [1.0, 1.0]
 
 # %% [markdown]
 # `stop_recording` was a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and both met it.
-# So `partly` below cuts a path of its own, without knowing who differentiates it: a tape, through a
-# `tf.function`, or forward mode. Take the `ForwardAccumulator` on trust, until [12](12_forward_mode.ipynb).
+# So `partly` below cuts a path of its own, whoever differentiates it: a tape, through a
+# `tf.function`, or forward mode, whose `ForwardAccumulator` you may take on trust until [12](12_forward_mode.ipynb).
 
 
 # %%

@@ -353,7 +353,7 @@ def check_kept(cut):
 assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 
 # %% [markdown]
-# The gradients agree. `tf.stop_gradient(m)` is there for the memory: without it this eager tape also *records* the iteration and keeps all 40 iterates, which it does not use;
+# The gradients agree. `tf.stop_gradient(m)` is there for the memory: without it this eager tape also *records* the iteration and keeps all the iterates, which it does not use;
 # with it, one is left, the one in the closure.
 #
 # The price is the second derivative, `None` here: to a tape, this `e` is a constant. [20](20_derivative_of_a_solution.ipynb) does all this for a whole layer.
