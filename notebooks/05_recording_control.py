@@ -822,7 +822,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a step between source and loss is computed inside the block | `None`, or a wrong gradient, and no warning | keep inside only what you never differentiate |
+# | a step whose derivative the loss needs is computed inside the block | `None`, or a wrong gradient, and no warning | keep inside only what you never differentiate |
 # | a tensor watched before `reset` is used after it | `None` | `watch` it again |
 # | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it inside the tape's `with` block |
 # | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |

@@ -678,7 +678,7 @@ for _ in range(5):
     assert np.isfinite(check_f([-100.0, 0.0, 2.0, 100.0])).all()
 
 # %% [markdown]
-# On the right is something worse than NaN. From $x = 52$ to 80 the plain version's second derivative is 1, where the truth is 0: finite, wrong, and without a warning. It is the
+# On the right is something worse than NaN. From $x = 52$ to 80 the plain version's second derivative is 1, but for rounding, where the truth is 0: finite, wrong, and without a warning. It is the
 # difference of two terms that nearly cancel, and the second underflows to 0 first.
 #
 # Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
