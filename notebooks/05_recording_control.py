@@ -340,7 +340,7 @@ assert dz_dx.numpy() == 4.0
 assert dz_dy is None
 
 # %% [markdown]
-# The numbers of section 1, for the same reason: no record of `y * y` is left.
+# The numbers of section 1: no record of `y * y` is left.
 #
 # **Predict.** Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
 
@@ -834,6 +834,5 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # - TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), sections "Stop recording" and "Reset/start recording from scratch".
 # - P. J. Werbos (1990), ["Backpropagation through time: What it does and how to do it"](https://doi.org/10.1109/5.58337).
 # - R. J. Williams, J. Peng (1990), ["An efficient gradient-based algorithm for on-line training of recurrent network trajectories"](https://doi.org/10.1162/neco.1990.2.4.490): truncated backpropagation through time.
-# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174): recompute instead of keeping.
 #
 # **Read next:** [06 Stop gradient](06_stop_gradient.ipynb) cuts one path and leaves the tape running.

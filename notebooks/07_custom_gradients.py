@@ -682,7 +682,7 @@ for _ in range(5):
 # difference of two terms that nearly cancel, and the second underflows to 0 first.
 #
 # Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
-# differentiates it four times more, and all stays finite from −100 to 100. Where such an operation exists, prefer it; section 6 gives one more reason.
+# differentiates it four times more, and all stays finite from −100 to 100.
 
 # %% [markdown]
 # ## 6. Going further: save and load
@@ -845,7 +845,7 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 # %% [markdown]
 # ## 8. Check it independently
 #
-# TensorFlow believes the numbers that a backward function returns. So check them. Central differences in float64, of functions written
+# TensorFlow took the numbers that these backward functions returned. So check them. Central differences in float64, of functions written
 # in NumPy, know nothing of tapes.
 #
 # The last line disagrees, as it should: the straight-through gradient is not a derivative.

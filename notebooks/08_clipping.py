@@ -645,7 +645,7 @@ for name, f in places.items():
 # %% [markdown]
 # At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`. Here it receives 100 and passes on 0.5. And clip *once*. The two clips of the last line limit two paths to 0.5 each, and their sum is 1.
 #
-# If the gradient of a variable is all you want to limit, clip what the tape returns. A clip inside is for a gradient that passes through the middle of a model.
+# If the gradient of a variable is all you want to limit, clip what the tape returns.
 
 # %% alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the place of the clip
@@ -696,7 +696,7 @@ exercises.each_limit.check(limit_each)
 # %% [markdown]
 # ## 7. Going further: Keras, the turn, and Adam
 #
-# Keras' SGD clips for you inside `apply_gradients`. Beware of the names: `clipnorm` is by tensor, `global_clipnorm` is global. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
+# Keras' SGD clips for you inside `apply_gradients`. `clipnorm` is by tensor, `global_clipnorm` is global. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
 
 # %%
 moved = {}

@@ -153,7 +153,7 @@ def repaired(w, x, y):
 exercises.own_loss.check(cause, repaired)
 
 # %% [markdown]
-# An `ExplainTape`, from this package, keeps a log where the tape listens, and `explain` reads it:
+# An `ExplainTape`, from this package, also keeps a log, which `explain` reads:
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:
@@ -557,7 +557,7 @@ mended(exercises.perfect_model)
 # %% [markdown]
 # ## 4. Going further: five more, unsorted
 #
-# Here no title says what to look for, and "nothing is wrong" is among the answers each time, true or not.
+# Here "nothing is wrong" is among the answers each time, true or not.
 #
 # **Case 11.** A network of two layers. The first comes from elsewhere and is to stay as it is; the second is to learn (after [tensorflow #26404](https://github.com/tensorflow/tensorflow/issues/26404) and Keras's guide to [transfer learning](https://keras.io/guides/transfer_learning/)).
 
