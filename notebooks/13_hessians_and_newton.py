@@ -55,8 +55,8 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Rosenbrock's function is a curved valley, steep across and nearly flat along, with its minimum, 0, at $(1, 1)$. `second_order` nests two tapes and
-# returns here the loss, its gradient $g$ and the matrix $H$ of its second derivatives. From a distant start, a thousand gradient steps race against six steps
+# Rosenbrock's function is a curved valley, steep across and nearly flat along, with its minimum, 0, at $(1, 1)$. `second_order` nests two tapes: here it
+# returns the loss, its gradient $g$ and the matrix $H$ of its second derivatives. From a distant start, a thousand gradient steps race against six steps
 # of Newton's method, which solves a linear system with $H$ for each.
 
 
@@ -517,7 +517,8 @@ assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < b
 # The slope along the step is $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards
 # the model's maximum. The `log cosh` step points downhill and **overshoots**, as the opening's jump did. Two cures:
 #
-# 1. **Damping for the direction.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative wherever $g \ne 0$.
+# 1. **Damping for the direction.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step,
+# $-g^\top (H + \lambda I)^{-1} g$, is negative wherever $g \ne 0$.
 # 2. **A line search for the length.** Halve a downhill step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
 # condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$. A NaN is no fall.
 
@@ -946,7 +947,7 @@ exercises.downhill.check(downhill_step)
 # %% [markdown]
 # ## 9. Going further: blocks that are None
 #
-# Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between $a$ and $b$ is zero. On the tape the gradient with respect to $a$ has no path to $b$: the block is `None`, and `tf.concat` would stop with an error. Pass `unconnected_gradients="zero"`; of Keras variables, pass the `.value`.
+# Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between $a$ and $b$ is zero. On the tape the gradient with respect to $a$ has no path to $b$: the block is `None`, and joining the blocks would stop with an error. Pass `unconnected_gradients="zero"`; of Keras variables, pass the `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -971,7 +972,7 @@ np.testing.assert_array_equal(zeros_by_b, np.zeros((3, 2)))
 # %% [markdown]
 # ### Exercise: Four blocks, one matrix (12 min)
 #
-# `f` takes two tensors, `a` and `b`, of any shapes, to a scalar. Return its whole Hessian, of shape $(N, N)$, where $N$ counts the elements of `a` and of `b` together: first those of `a`, row by
+# `f` takes two tensors, `a` and `b`, of any shapes, to a scalar that depends on both. Return its whole Hessian, of shape $(N, N)$, where $N$ counts the elements of `a` and of `b` together: first those of `a`, row by
 # row, then those of `b`. `a` and `b` are tensors, not variables, and the result has their dtype. Perhaps they do not interact.
 
 
@@ -1057,7 +1058,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` with section 2's nearly singular matrix | a residual more than 1000 times as large | `solve` |
-# | no path from one variable's gradient to another | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
+# | no path from one variable's gradient to another | a block that is `None`, an error when the blocks are joined | `unconnected_gradients="zero"` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**

@@ -914,7 +914,7 @@ exercises.trace.check(trace)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# To damp a Newton step you need the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Return the lowest eigenvalue, which is negative here, as a
+# To damp a Newton step you need the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Different eigenvalues differ clearly in magnitude. Return the lowest, which is negative here, as a
 # scalar of the dtype of `v`. Take at most 1000 products. One of the matrices tried has more rows than that.
 
 
