@@ -1048,9 +1048,9 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # ## Recap
 #
 # - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For section 1's mean of squared outputs, piecewise linear in the kernel, its rank is at most the number of active outputs.
-# - A Newton step is `solve(H, -g)`. For section 2's quadratic loss one was exact; where the Hessian is singular it needs damping.
+# - A Newton step is `solve(H, -g)`. For a quadratic loss one was exact; where the Hessian is singular it needs damping (section 2).
 # - A raw step can climb. Damping cures the direction, a line search the length (section 3).
-# - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries: in float32 4 MB for a thousand parameters, 4 TB for a million (section 6).
+# - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries: in float32 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

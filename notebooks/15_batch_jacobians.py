@@ -914,7 +914,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | under `vectorized_map`: `tf.roll` with a negative axis, `tf.pad` with a constant | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
+# | under `vectorized_map`: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | testing independence with ones | batch normalisation passes | random cotangents |

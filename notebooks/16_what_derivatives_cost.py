@@ -747,7 +747,7 @@ plt.show()
 # %% [markdown]
 # Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
 #
-# Tracing is paid by the first call, and without an `input_signature` again by a call with a new shape, dtype or Python number. Whether that pays depends on three times, of the first call, of a later one and of an eager one.
+# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number. Whether that pays depends on three times, of the first call, of a later one and of an eager one.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -840,7 +840,7 @@ assert error < 1e-3
 # ## Recap
 #
 # - In multiplications, the gradient of these dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This rests on backward rules that cost a small multiple of their operation; a slice's does not (section 1).
-# - In section 2 a Hessian's work grew with the square of the number of weights, a product's with the number; the times show no clean exponent.
+# - A Hessian's work grew with the square of the number of weights, a product's with the number; the times show no clean exponent (section 2).
 # - Memory can be counted from shapes. The record of a chain grows with its layers; for one more forward pass, checkpoints bring it down to about $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #
 # | Trap | What you see | What to do |
@@ -851,7 +851,7 @@ assert error < 1e-3
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
-# | dropout in a checkpointed block | the gradient of another mask | a stateless operation with a fixed seed |
+# | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation with a fixed seed |
 #
 # **Further reading**
 #

@@ -1114,7 +1114,7 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # | −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply by the mask as well |
 # | a clip in the loss | a parameter that is stuck | clip the variable after the step |
 # | a mean of means | the rows of sparse batches weigh more | add up sums, divide once |
-# | a guard with a constant | the second derivative is 0 | a branch with the right derivatives |
+# | a guard with a constant | its second derivative, 0 | a branch with the right derivatives |
 #
 # **Further reading**
 #
