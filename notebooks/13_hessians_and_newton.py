@@ -280,8 +280,7 @@ for name, activation, examples in (
 # is on for two examples only leaves at least three zeros. Nor does `tanh` prevent them: with two examples the loss sees this
 # kernel through $2 \times 8$ numbers, so at most 16 eigenvalues differ from zero.
 #
-# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel. Section 2 takes the singular
-# $H$ of ReLU, section 3 the one of `tanh` with both signs.
+# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel.
 
 # %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three spectra
@@ -1047,7 +1046,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # %% [markdown]
 # ## Recap
 #
-# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For section 1's mean of squared outputs, piecewise linear in the kernel, its rank is at most the number of active outputs.
+# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For a mean of squared outputs that are piecewise linear in the kernel, its rank is at most the number of active outputs (section 1).
 # - A Newton step is `solve(H, -g)`. For a quadratic loss one was exact; where the Hessian is singular it needs damping (section 2).
 # - A raw step can climb. Damping cures the direction, a line search the length (section 3).
 # - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries: in float32 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).

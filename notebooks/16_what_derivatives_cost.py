@@ -669,7 +669,7 @@ print("dropout:          ", redrawn)
 print("stateless dropout:", dropped_with_a_gradient(stateless))
 
 # %% [markdown]
-# A quarter, and no warning. The stateless operation draws the same numbers from its seed again. In the check below, batch normalisation in a block updates its statistics twice.
+# A quarter, and no warning. The stateless operation draws the same numbers from its seed again.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
