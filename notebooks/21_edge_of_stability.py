@@ -396,7 +396,7 @@ for step in (0, 20, 199):
 def watched_step(w, v, rate, kept, other):
     """A step without its part along `other`, and with `kept` times that along v; v, sharpness, half the way along v."""
     g = value_and_gradient(tanh_squares, w, x, y)[1]
-    top, v = power_iteration(tanh_squares, w, v, x, y, tf.constant(6))  # v turns slowly
+    top, v = power_iteration(tanh_squares, w, v, x, y, tf.constant(3))  # v turns slowly
     along = tf.tensordot(v, g, 1)
     removed = (1 - kept) * along * v + tf.tensordot(other, g, 1) * other
     return w - rate * (g - removed), v, top, -0.5 * rate * along
