@@ -80,8 +80,8 @@ def network(kind):
 
 def trained(kind, class_weight=None):
     model = network(kind)
-    model.compile(keras.optimizers.Adam(3e-3), cross_entropy)
-    model.fit(x, y, batch_size=64, epochs=8, class_weight=class_weight, shuffle=False, verbose=0)
+    model.compile(keras.optimizers.SGD(0.3), cross_entropy)
+    model.fit(x, y, batch_size=128, epochs=8, class_weight=class_weight, shuffle=False, verbose=0)
     return model
 
 
@@ -102,7 +102,7 @@ class Careless(keras.Model):
 
 def recall(model):
     """The part of the nines among the test images that the model calls nines."""
-    return np.mean(model.predict(x_test, verbose=0).argmax(1)[y_test == 9] == 9)
+    return np.mean(np.argmax(model(x_test[y_test == 9]), axis=1) == 9)
 
 
 found = {}
@@ -301,18 +301,18 @@ exercises.parts.check(by_parts)
 keras.config.set_dtype_policy("mixed_float16")
 
 
-def in_half(kind, optimizer):
+def in_half(kind, optimizer, **options):
     keras.utils.set_random_seed(seed)
     inputs = keras.Input((64,))
     model = kind(inputs, keras.layers.Dense(10, dtype="float32")(keras.layers.Dense(64, "relu")(inputs)))
-    model.compile(optimizer, cross_entropy)
-    model.fit(x_all, y_all, batch_size=64, epochs=5, verbose=0)
-    return np.mean(model.predict(x_test, verbose=0).argmax(1) == y_test), type(model.optimizer).__name__
+    model.compile(optimizer, cross_entropy, **options)
+    model.fit(x_all, y_all, batch_size=64, epochs=3, verbose=0)
+    return np.mean(np.argmax(model(x_test), axis=1) == y_test), type(model.optimizer).__name__
 
 
 half = {}
 for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
-    half[name], wrapper = in_half(kind, keras.optimizers.SGD(0.3))
+    half[name], wrapper = in_half(kind, keras.optimizers.SGD(0.5))
     print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
 
 # %% [markdown]
@@ -342,9 +342,9 @@ class Clipped(Scaled):
 
 
 for name, kind, optimizer in (
-    ("scaled", Scaled, keras.optimizers.SGD(0.3)),
-    ("scaled, then clipped to 1 in the step", Clipped, keras.optimizers.SGD(0.3)),
-    ("scaled, clipped to 1 by the optimiser", Scaled, keras.optimizers.SGD(0.3, global_clipnorm=1.0)),
+    ("scaled", Scaled, keras.optimizers.SGD(0.5)),
+    ("scaled, then clipped to 1 in the step", Clipped, keras.optimizers.SGD(0.5)),
+    ("scaled, clipped to 1 by the optimiser", Scaled, keras.optimizers.SGD(0.5, global_clipnorm=1.0)),
 ):
     half[name], _ = in_half(kind, optimizer)
     print(f"{name:38} accuracy {half[name]:.2f}")
@@ -356,7 +356,7 @@ for name, kind, optimizer in (
 
 # %% tags=["nbval-ignore-output"]
 keras.config.set_dtype_policy("mixed_bfloat16")
-half["bfloat16, not scaled"], wrapper = in_half(Careful, keras.optimizers.SGD(0.3))
+half["bfloat16, not scaled"], wrapper = in_half(Careful, keras.optimizers.SGD(0.5))
 print(f"bfloat16, Careful: accuracy {half['bfloat16, not scaled']:.2f}, the optimiser is {wrapper}")
 
 # %% [markdown]
@@ -366,8 +366,8 @@ print(f"bfloat16, Careful: accuracy {half['bfloat16, not scaled']:.2f}, the opti
 keras.config.set_dtype_policy("float32")
 keras.utils.set_random_seed(seed)
 sure = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
-sure.compile(keras.optimizers.Adam(1e-2), cross_entropy, steps_per_execution=50)
-sure.fit(np.tile(x_all, (50, 1)), np.tile(y_all, 50), batch_size=256, epochs=8, verbose=0)  # each image 400 times
+sure.compile(keras.optimizers.Adam(2e-2), cross_entropy, steps_per_execution=50)
+sure.fit(np.tile(x_all, (50, 1)), np.tile(y_all, 50), batch_size=256, epochs=2, verbose=0)  # each image 100 times
 weights = [tf.constant(w) for w in sure.get_weights()]
 
 
@@ -399,7 +399,7 @@ for name, dtype, scale in (
 # @title Check
 assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.85
 assert max(half["Careful"], half["scaled, then clipped to 1 in the step"]) < 0.4
-assert zero["float16"] > 0.1
+assert zero["float16"] > 0.03
 assert zero["float16, scaled"] < 0.02
 assert zero["bfloat16"] < 0.02
 assert cosine["float16"] > 0.85
@@ -424,20 +424,8 @@ def with_rounded(of_weights, of_logits):
 
 assert 1 - with_rounded(True, False) > 0.3 * (1 - cosine["bfloat16"])
 assert 1 - with_rounded(False, True) < 0.1 * (1 - cosine["bfloat16"])
-
-
-class Unscaled(keras.Model):
-    def train_step(self, batch):
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
-        for variable, g in zip(self.trainable_variables, tape.gradient(loss, self.trainable_variables), strict=True):
-            variable.assign_sub(0.3 * g)
-        return {"loss": loss}
-
-
 keras.config.set_dtype_policy("mixed_float16")
-assert in_half(Unscaled, keras.optimizers.SGD(0.3))[0] > half["Keras' own step"] - 0.05
+assert in_half(Careful, keras.optimizers.SGD(0.5), auto_scale_loss=False)[0] > half["Keras' own step"] - 0.05
 keras.config.set_dtype_policy("float32")
 assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
@@ -507,8 +495,9 @@ for kind in (Critic, Outside, NoPenalty):
     inputs = keras.Input((2,))
     h = keras.layers.Dense(32, "tanh")(keras.layers.Dense(32, "tanh")(inputs))
     critic = kind(inputs, keras.layers.Dense(1)(h))
-    critic.compile(keras.optimizers.Adam(3e-3))
-    critic.fit(real, made, batch_size=100, epochs=20, shuffle=False, verbose=0)
+    critic.compile(keras.optimizers.Adam(1e-2))
+    critic.optimizer.build(critic.trainable_variables)  # here, and not while the step is traced: that is quicker
+    critic.fit(real, made, batch_size=200, epochs=8, shuffle=False, verbose=0)
     critics[kind.__name__] = critic, float(np.mean(critic(real)) - np.mean(critic(made)))
     print(f"{kind.__name__:10} difference of the means {critics[kind.__name__][1]:6.2f}")
 
@@ -520,7 +509,7 @@ assert abs(np.linalg.norm(real.mean(axis=0) - made.mean(axis=0)) - 3) < 0.15
 np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenalty"][0]))  # the penalty never was
 
 # %% [markdown]
-# The critic says 3.45, and the distance is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$. That is 3.45. (For a mere shift nobody needs a critic: the distance of the two means is the answer, here 2.96. A network is for distributions that differ in more.)
+# The critic says more than the distance, which is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$, where $3s = 3.45$. (For a mere shift nobody needs a critic: the distance of the two means is the answer, here 2.96. A network is for distributions that differ in more.)
 #
 # With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one of them computed and added a penalty in every step. A test for a new term of a loss: **switch it off, and see that something changes.**
 #
@@ -560,29 +549,31 @@ def share_of_the_batch(each):
     return tf.nn.compute_average_loss(each, global_batch_size=8)
 
 
+with strategy.scope():
+    in_keras = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    in_keras.compile(loss=lambda y, predicted: predicted)
+
+
+def of_keras(each):
+    return in_keras.compute_loss(y=tf.zeros([4]), y_pred=each)
+
+
 gradients = {}
-for loss_of in (mean_of_its_own, share_of_the_batch):
+for loss_of in (mean_of_its_own, share_of_the_batch, of_keras):
     gradients[loss_of.__name__] = float(strategy.experimental_local_results(summed_gradient(loss_of))[0])
     print(f"{loss_of.__name__:18} {gradients[loss_of.__name__]}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert gradients == {"mean_of_its_own": 9.0, "share_of_the_batch": 4.5}
+assert gradients == {"mean_of_its_own": 9.0, "share_of_the_batch": 4.5, "of_keras": 4.5}
 assert strategy.num_replicas_in_sync == 2
 plain_v = tf.Variable(0.0)
 with tf.GradientTape() as tape:
     loss = tf.reduce_mean(plain_v * tf.range(1.0, 9.0))
 assert tape.gradient(loss, plain_v) == 4.5
-with strategy.scope():  # Keras' own step: four examples without a slope, then 1 and 2 on one replica, 3 on the other
-    inputs = keras.Input((1,))
-    uneven = keras.Model(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs))
-    uneven.compile(keras.optimizers.SGD(0.5), "mse")
-inputs, targets = np.array([[1.0, 1, 1, 1, 1, 2, 3]]).T, np.array([[0.0, 0, 0, 0, 1, 1, 1]]).T
-uneven.fit(inputs, targets, batch_size=4, shuffle=False, verbose=0)
-np.testing.assert_allclose(uneven.get_weights()[0], [[(1.5 + 3.0) / 2]], rtol=1e-6)  # the mean is 2
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' own `fit` and `compute_loss` divide each replica's mean by the number of replicas. That is the same where the parts are equal, and section 2's mean of means where they are not, as in a last batch of three: two on one replica, one on the other.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' `compute_loss`, the third line, has divided each replica's mean by the number of replicas, so `Careful` needs no more.
 
 # %% [markdown]
 # ## 6. Check it independently
