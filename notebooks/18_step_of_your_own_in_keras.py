@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_step_of_your_own_in_keras.ipynb)
 #
-# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 19 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 19 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -148,7 +148,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # %% [markdown]
 # ## 1. What is yours now
 #
-# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what you return. All else was *in* the step:
+# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what you return. These were *in* the step:
 #
 # | the careless step | what is lost |
 # |---|---|
@@ -157,7 +157,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of the last batch | the mean over the epoch, and all compiled metrics |
 #
-# Keras has a name for each of them. `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates what was compiled. The mean of the loss is the one thing that a subclass keeps for itself.
+# `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself.
 
 
 # %%
@@ -219,7 +219,7 @@ exercises.step_loss.check(step_loss)
 # %% [markdown]
 # ## 2. A batch in parts
 #
-# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. So it must be the same as for the whole batch. Here a hundred images, in parts of 32; the last part has four.
+# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. Here a hundred images, in parts of 32; the last part has four.
 
 
 # %%
@@ -258,9 +258,9 @@ print(f"mean of the parts' means: {off(of_means, whole):.0%} off")
 print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 
 # %% [markdown]
-# The four images of the last part count eight times as much as the others. The cure costs nothing: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients. It is right for parts of equal size, and for a loss that is a mean over the same number of things in each.
+# The four images of the last part count eight times as much as the others. The cure: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
 #
-# One layer makes parts something else for good. `BatchNormalization` subtracts the mean of the *part*, which is not the mean of the batch.
+# With `BatchNormalization` sums do not mend it. In training it subtracts the mean of the *part*, which is not the mean of the batch.
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -295,7 +295,7 @@ exercises.parts.check(by_parts)
 # %% [markdown]
 # ## 3. Half the digits
 #
-# `keras.config.set_dtype_policy("mixed_float16")` keeps the weights in float32 and computes in float16: half the memory, and on many GPUs several times the speed. `compile` then wraps the optimiser, as you will see. Nothing in the step has changed.
+# `keras.config.set_dtype_policy("mixed_float16")` keeps the weights in float32 and computes in float16. `compile` then wraps the optimiser, as you will see. Nothing in the step has changed.
 
 # %% tags=["nbval-ignore-output"]
 keras.config.set_dtype_policy("mixed_float16")
@@ -306,7 +306,7 @@ def in_half(kind, optimizer, **options):
     inputs = keras.Input((64,))
     model = kind(inputs, keras.layers.Dense(10, dtype="float32")(keras.layers.Dense(64, "relu")(inputs)))
     model.compile(optimizer, cross_entropy, **options)
-    model.fit(x_all, y_all, batch_size=64, epochs=3, verbose=0)
+    model.fit(x_all, y_all, batch_size=64, epochs=4, verbose=0)
     return np.mean(np.argmax(model(x_test), axis=1) == y_test), type(model.optimizer).__name__
 
 
@@ -316,7 +316,7 @@ for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
     print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
 
 # %% [markdown]
-# The step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and that alone is its fault: plain float16 steps, without wrapper or scale, learn here as well as Keras' own (the check runs them).
+# The step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and here that alone is its fault: compiled with `auto_scale_loss=False`, without a wrapper, it learns as well as Keras' own (the check runs it).
 
 
 # %% tags=["nbval-ignore-output"]
@@ -350,9 +350,9 @@ for name, kind, optimizer in (
     print(f"{name:38} accuracy {half[name]:.2f}")
 
 # %% [markdown]
-# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first. With Adam both mistakes hide: it does not mind a constant factor. Only its $\epsilon$ does, and the first epochs are slower.
+# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first.
 #
-# The other half format, **bfloat16**, spends its sixteen bits otherwise: float32's range, and 8 binary digits. Nothing falls through, so nothing is scaled, and `Careful` is right again.
+# The other half format, **bfloat16**, spends its sixteen bits otherwise: float32's range, and 8 binary digits. Nothing is scaled, and `Careful` learns again.
 
 # %% tags=["nbval-ignore-output"]
 keras.config.set_dtype_policy("mixed_bfloat16")
@@ -397,14 +397,14 @@ for name, dtype, scale in (
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.85
+assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.8
 assert max(half["Careful"], half["scaled, then clipped to 1 in the step"]) < 0.4
 assert zero["float16"] > 0.03
 assert zero["float16, scaled"] < 0.02
 assert zero["bfloat16"] < 0.02
 assert cosine["float16"] > 0.85
 assert 0.2 < cosine["bfloat16"] < cosine["float16, scaled"]
-assert half["bfloat16, not scaled"] > 0.85
+assert half["bfloat16, not scaled"] > 0.8
 
 
 def rounded(numbers, here):
@@ -431,7 +431,7 @@ assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so the rest still points nearly the right way. A gradient that dies in float16 does not announce itself by a wrong direction. It announces itself, if at all, by a loss that stops falling. bfloat16 loses no entry, and turns the gradient further than float16 does: it rounds to 8 binary digits. Round the *weights* alone, and half of that turn or more is there (six seeds); round the logits alone, and the cosine is 1.000. Range or digits: sixteen bits do not hold both.
+# What falls through is small, so here the rest still points nearly the right way. You do not see the loss of these entries by the direction. bfloat16 loses none of them, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11. Range or digits: sixteen bits do not hold both.
 #
 # The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #
@@ -450,7 +450,7 @@ exercises.skipped.check(step)
 # %% [markdown]
 # ## 4. A gradient in the loss
 #
-# Why write a step at all? Because a loss has a gradient in it. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. That grows without bound unless the slope of $f$ is held. Gulrajani and others (2017) penalise it: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
+# Here is a step that `fit` does not have: the loss has a gradient in it. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. That grows without bound unless the slope of $f$ is held. Gulrajani and others (2017) penalise it: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
 #
 # The penalty is a gradient by the input, and the step differentiates it by the weights. So there are two tapes, and the inner `gradient` call has to be recorded by the outer tape ([10](10_higher_order_gradients.ipynb)).
 
@@ -509,16 +509,14 @@ assert abs(np.linalg.norm(real.mean(axis=0) - made.mean(axis=0)) - 3) < 0.15
 np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenalty"][0]))  # the penalty never was
 
 # %% [markdown]
-# The critic says more than the distance, which is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$, where $3s = 3.45$. (For a mere shift nobody needs a critic: the distance of the two means is the answer, here 2.96. A network is for distributions that differ in more.)
+# The critic says more than the distance, which is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$, where $3s = 3.45$. (For a mere shift nobody needs a critic: the distance of the two means is the answer.)
 #
 # With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one of them computed and added a penalty in every step. A test for a new term of a loss: **switch it off, and see that something changes.**
-#
-# In a full GAN the step goes on with the generator: a second tape, a second optimiser, and `tape.gradient(loss, generator.trainable_variables)`. Each player's gradient is taken by its own variables only, or the generator's step trains the critic to be fooled.
 
 # %% [markdown]
 # ## 5. Two replicas
 #
-# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
+# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and `all_reduce` adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
 
 # %%
 tf.get_logger().setLevel("ERROR")  # a strategy tells of each sum over the replicas
@@ -573,7 +571,7 @@ with tf.GradientTape() as tape:
 assert tape.gradient(loss, plain_v) == 4.5
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' `compute_loss`, the third line, has divided each replica's mean by the number of replicas, so `Careful` needs no more.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided each replica's mean by the number of replicas, so `Careful` needs no more.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -605,7 +603,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 #
 # - A step of your own keeps sample weights, `training=True`, the layers' penalties and the metrics, or loses them without a word. Before you change it, it reproduces `fit` (section 1).
 # - The gradient of a batch is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization` parts are another function (section 2).
-# - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needs no scale, and has fewer digits (section 3).
+# - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needed no scale here, and has fewer digits (section 3).
 # - A penalty on a gradient needs the inner `gradient` call inside the outer tape. Switch a new term off to see that it was on (section 4).
 # - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
 #
@@ -613,13 +611,13 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # |---|---|---|
 # | `x, y, _ =` in `train_step` | class weights change nothing | hand `sample_weight` to `compute_loss` |
 # | `self(x)` | dropout off, moving averages still | `self(x, training=True)` |
-# | a loss of your own, without `self.losses` | weights grow, penalties do nothing | `compute_loss`, or add them |
+# | a loss of your own, without `self.losses` | penalties do nothing | `compute_loss`, or add them |
 # | no mean of the loss | `loss: 0.0000` | a `Mean` of your own, updated |
 # | mean of the parts' means | a last, smaller part counts too much | sums, divided once |
 # | no `scale_loss` in mixed float16 | accuracy of a guess | `self.optimizer.scale_loss(loss)` inside the tape |
 # | clipping in the step, scaled | nothing is learnt | clip in the optimiser |
 # | inner `gradient` outside the outer tape | the penalty has no effect | inside |
-# | a mean on each replica | steps too long by the number of devices | `compute_average_loss(global_batch_size=…)` |
+# | a mean on each replica | gradients too large, by the number of devices | `compute_average_loss(global_batch_size=…)` |
 #
 # **Further reading**
 #
