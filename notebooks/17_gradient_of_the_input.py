@@ -175,7 +175,7 @@ assert 8 < ratio < 30
 assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 
 # %% [markdown]
-# With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. The network is hardly worse for noise of that size, and much worse where all pixels pull the same way.
+# With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. Here the network is hardly worse for noise of that size, and much worse where all pixels pull the same way.
 #
 # The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
 

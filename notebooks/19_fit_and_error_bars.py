@@ -831,7 +831,7 @@ np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
 np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
 
 # %% [markdown]
-# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, are near the sampled width here.
+# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, err here to the other side: they are wider.
 #
 # So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember how much of it is your prior.
 
