@@ -111,12 +111,13 @@ for name, kind in (("Keras' own step", keras.Model), ("Careless", Careless)):
         found[name, weighted is not None] = model = trained(kind, weighted)
         print(f"{name:16} class_weight {'yes' if weighted else 'no ':3}  nines found: {recall(model):.2f}")
 
-# %% alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nothing to most of them; with the careless step there is no bar, with weights or without." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from 0 to most of them; with the careless step both are at 0." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what class weights do in two steps
 _, ax = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for shift, weighted, colour in ((-0.2, False, plots.GREY), (0.2, True, plots.BLUE)):
     heights = [recall(found[name, weighted]) for name in ("Keras' own step", "Careless")]
-    ax.bar(np.arange(2) + shift, heights, 0.38, color=colour, label=f"{'with' if weighted else 'without'} class_weight")
+    label = f"{'with' if weighted else 'without'} class_weight"
+    ax.bar_label(ax.bar(np.arange(2) + shift, heights, 0.38, color=colour, label=label), fmt="%.2f")
 ax.set(xticks=range(2), xticklabels=["Keras' own step", "Careless"], ylim=(0, 1), ylabel="nines found")
 ax.set_title("A step that throws the weights away")
 ax.legend()
