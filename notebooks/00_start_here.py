@@ -85,10 +85,8 @@ plt.show()
 # %% [markdown]
 # ## 1. First taste: the derivative of the sigmoid
 #
-# The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes any number into the interval from 0 to 1; it turns a score into a
-# probability. The cell above computes it while a `tf.GradientTape` records, and watches `x`. It got
-# no formula for the slope: `tape.gradient(y, x)` returned it, at all the points in one call. It can, because each entry
-# of `y` depends on its own `x` alone.
+# The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes the real numbers into the interval from 0 to 1. The cell above computes it while a `tf.GradientTape` records, and watches `x`. It got
+# no formula for the slope: `tape.gradient(y, x)` returned it, at all the points in one call. It can, because here each entry of `y` depends on its own entry of `x` alone.
 
 # %%
 steepest = int(np.argmax(slope))
@@ -149,18 +147,13 @@ assert slope_at_two == 12.0
 # the product rule to each. The variable `at` was watched unasked; the tensor of section 1 had to be watched.
 
 # %% [markdown]
-# **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests the statements
-# of the text. Click on its title to open it.
+# **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
-# and what you found. Nothing is broken: the notebook goes on.
-#
-# Where a parameter's comment gives a range, all checks hold in it.
+# Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
 
 # %% [markdown]
-# **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
-# `exercises.slope_at_five.hint()` in a new cell gives a hint, and each further call one more;
-# `exercises.slope_at_five.solution()` shows a solution, and why it is one.
+# **Exercises** answer at once. When you are stuck,
+# `exercises.slope_at_five.hint()` in a new cell gives a hint, and a second call one more; `exercises.slope_at_five.solution()` shows a solution, and why it is one.
 #
 # ### Exercise: The slope somewhere else (1 min)
 #
@@ -173,15 +166,14 @@ exercises.slope_at_five.check(slope_at_five)
 
 # %% [markdown]
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
-# the folder `tapelab-work`, and opens this page there. An
-# update renews the copies that you have not edited. In Colab, use *File > Save a copy in Drive*.
+# the folder `tapelab-work`, and opens this page there. In Colab, use *File > Save a copy in Drive*.
 #
-# **Your solved exercises are kept** in a small file in your data folder, whichever copy you work in. In Colab it goes with the session.
+# **Your solved exercises are kept** in a small file in your data folder. In Colab it goes with the session.
 
 # %% [markdown]
 # ## 3. The map
 #
-# Under each title stand the notebooks whose ideas it uses. Each notebook runs on its own, in any order. The dark ones are
+# Under each title stand the notebooks to read before it. Each runs on its own. The dark ones are
 # a notebook that you want to read, the parameter `goal`, and all that it rests on.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
@@ -279,13 +271,13 @@ plt.show()
 # Which way to go?
 #
 # - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
-# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not. **You may stop there**, and come back with a question.
-# - **You take a course:** all of them in order, one at a sitting. 00 to 09 and first aid take some 16 hours.
+# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and look for the cause when it does not. **You may stop there**, and come back with a question.
+# - **You take a course:** all of them in order, one at a sitting.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
-# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) says each derivative in all three. To look something up: the tape on [one page](../site/cheat_sheet.md), and [all traps](../site/traps.md).
+# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) sets the three side by side. To look something up: the tape on [one page](../site/cheat_sheet.md), and [the traps](../site/traps.md).
 # - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
@@ -307,7 +299,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 24 + 27 |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 22 + 23 |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 24 + 23 |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 17 + 25 |
 #
@@ -318,12 +310,12 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
-# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 28 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 30 + 51 |
+# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 27 + 34 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 28 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
-# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 28 + 31 |
+# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 26 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |
-# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 23 + 28 |
+# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 22 + 28 |
 #
 # </details>
 #
@@ -331,17 +323,17 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 17 | [The gradient of the input](17_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 21 + 20 |
-# | 18 | [A step of your own in Keras](18_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 18 + 19 |
-# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 29 + 36 |
-# | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 23 + 27 |
-# | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 20 + 18 |
-# | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 29 + 44 |
-# | 23 | [Differentiate the training](23_differentiate_the_training.ipynb) | What does a gradient through a training loop find? | 28 + 36 |
-# | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 25 + 25 |
-# | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 29 + 28 |
-# | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 29 + 31 |
-# | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 28 + 21 |
+# | 17 | [The gradient of the input](17_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 20 + 20 |
+# | 18 | [A step of your own in Keras](18_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 17 + 19 |
+# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 28 + 36 |
+# | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 22 + 27 |
+# | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 18 + 18 |
+# | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 28 + 44 |
+# | 23 | [Differentiate the training](23_differentiate_the_training.ipynb) | What does a gradient through a training loop find? | 27 + 36 |
+# | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 24 + 25 |
+# | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 28 + 28 |
+# | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 28 + 31 |
+# | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 26 + 21 |
 #
 # </details>
 #
@@ -350,7 +342,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 28 | [First aid](28_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
-# | 29 | [Hard cases](29_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 26 + 121 |
+# | 29 | [Hard cases](29_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 25 + 121 |
 #
 # </details>
 
@@ -367,7 +359,7 @@ assert "13" in needed_for("14")
 # %% [markdown]
 # ## 4. This session, and what is kept
 #
-# The device and the versions. Yours may differ from the stored ones; the lessons are the same.
+# The device and the versions. Yours may differ from the stored ones.
 
 # %% tags=["nbval-ignore-output"]
 print(runtime.report())
@@ -385,7 +377,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal, the third is not: a generator goes on from where it stands. So the order matters in which these cells run.
+# The first two draws are equal. The third is not: the generator went on from where it stood.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -401,8 +393,7 @@ sheets.show_progress()
 # %% [markdown]
 # ## 5. Check it independently
 #
-# Near its end each notebook finds a result again in another way. Here there are two: calculus,
-# $\sigma' = \sigma\,(1 - \sigma)$, and a central difference in NumPy,
+# Two other ways to the same slope: calculus, $\sigma' = \sigma\,(1 - \sigma)$, and a central difference in NumPy,
 # $(\sigma(x + h) - \sigma(x - h)) / 2h$, in float64.
 
 
@@ -430,13 +421,13 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 #
 # - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
 # - Commit to a prediction, run the cell, compare; work in a copy of your own (section 2).
-# - The map shows what each notebook rests on (section 3).
+# - The map shows what to read before a notebook (section 3).
 # - `runtime.report()` says what a session runs on; `runtime.start(seed)` made a draw repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | cells run twice, or out of order | other random numbers than in the text, or a `NameError` | restart the kernel, run all cells |
-# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; undo the change to come back |
+# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; to come back, undo the change and run both cells |
 #
 # **Further reading**
 #
@@ -446,4 +437,4 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 #
 # **Read next:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) opens the tape, builds one, and walks downhill with it.
 #
-# **You teach?** [For teachers](../site/for_teachers.md) has a lesson of 50 minutes for each notebook.
+# **You teach?** [For teachers](../site/for_teachers.md) has lessons of 50 minutes.

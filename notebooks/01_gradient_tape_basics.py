@@ -17,8 +17,7 @@
 # %% [markdown]
 # # Gradient tape basics
 #
-# Run a computation forwards, and TensorFlow can tell you how a small change of each input would have changed the
-# result. It needs no formula from you. **How does a tape turn a computation into a gradient?**
+# Run a computation forwards, and TensorFlow can tell you how a small change of an input would have changed the result. **How does a tape turn a computation into a gradient?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
@@ -70,7 +69,7 @@ nudged = (x + nudge) * (x + nudge) + 5.0 * (x + nudge)
 print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 
 # %% [markdown]
-# A nudge of $x$ moves $y$ by nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$.
+# The nudge of $x$ moved $y$ by about nine times as much. The derivative is that factor, for a nudge that goes to 0. By hand it is $2x + 5 = 9$.
 #
 # **You will be able to**
 #
@@ -86,8 +85,7 @@ print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 # list is the **tape**, and each of its lines is an **entry**. `y`, the result you ask about, is the **target**; `x`, the
 # input you ask about, is the **source**.
 #
-# `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks, is
-# the same tape with a window in it.
+# `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks, is a `tf.GradientTape` with a window in it.
 
 # %% alt="Computation graph. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
@@ -99,15 +97,14 @@ draw(tape, y, x, values=True)
 plt.show()
 
 # %% [markdown]
-# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. Row 0 is the source; rows 1 to 3 are entries. `#0` stands
+# Here is the same as a table. Step through it: down with the values, then up with the gradients. Row 0 is the source; rows 1 to 3 are entries. `#0` stands
 # for the value of row 0.
 
 # %%
 step_through(tape, y, x)
 
 # %% [markdown]
-# With each entry the tape keeps what it needs for the entry's **local derivatives**: how its own result changes with its
-# own inputs.
+# With each of these entries the tape keeps what it needs for the **local derivatives**: how the entry's result changes with its own inputs.
 #
 # | # | operation | value | local derivatives |
 # |---|---|---|---|
@@ -118,18 +115,16 @@ step_through(tape, y, x)
 # For the exercises: $a - b$ has 1 and −1; $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$; $\tanh a$ has
 # $1 - \tanh^2 a$.
 #
-# Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Each entry
-# multiplies what it was handed by each of its local derivatives, and hands the product, its **contribution**, to that
+# Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Each of the three entries multiplies what it was handed by each of its local derivatives, and hands the product, its **contribution**, to that
 # input. Entry 3 hands $1 \cdot 1$ to `a` and $1 \cdot 1$ to `b`. Entry 2 hands $1 \cdot 5$ to `x`. Entry 1 uses `x` twice,
 # so two arrows lead back from it, with $1 \cdot 2$ each. `x` adds up the
 # contributions: $5 + 2 + 2 = 9$.
 #
-# Why from the end? Whoever uses an entry's result stands further down. When you arrive at an entry, its sum is complete.
+# Why from the end? Here whoever uses an entry's result stands further down. When you arrive at the entry, its sum is complete.
 #
 # Two rules: **multiply along a path, add where paths meet.** Going up the list with them is the
 # **backward pass**, and the method is **backpropagation**, or **reverse-mode** automatic differentiation. The sum
-# of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*: upstream as seen by the
-# backward pass, which starts at the target.
+# of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*.
 #
 # Now change one sign: the last line becomes `y = a * b`.
 #
@@ -157,15 +152,14 @@ assert [row.value for row in table(tape, y, x).rows] == ["2", "4", "10", "14"]
 assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 
 # %% [markdown]
-# The derivative of $a \cdot b$ with respect to `a` is `b`, and the other way round. So entry 3 hands 10 to `a` and 4 to
+# The derivative of $a \cdot b$ with respect to `a` is `b`, and with respect to `b` it is `a`. So entry 3 hands 10 to `a` and 4 to
 # `b`, and `x` receives $10 \cdot 2 + 10 \cdot 2 + 4 \cdot 5 = 60$.
 #
-# This is why a tape must remember *values*: the local derivatives of a product are its factors.
+# This is why the tape keeps *values*: the local derivatives of this product are its factors.
 #
 # ### Exercise: Draw a tape (6 min)
 #
-# Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper: the entries, the
-# values down, the gradients up. Which value has each entry, and which gradient has it collected when the backward pass
+# Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper. Which value has each entry, and which gradient has it collected when the backward pass
 # reaches it?
 
 # %%
@@ -184,7 +178,7 @@ exercises.written_tape.check(answer)
 # %% [markdown]
 # ## 2. A tape of your own
 #
-# Here is a number that writes down how it was made, and a backward pass: `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
+# Here is a number that writes down how it was made, and a backward pass: `reversed` walks up the list, `*` multiplies and `+=` adds.
 
 # %%
 record = []  # entries: a result, and pairs of an input and a local derivative
@@ -228,7 +222,7 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Below are three more runs at $x = 3$, each through both tapes. The third has a loop in it.
+# The same 14 and the same 9. Below are three more runs at $x = 3$, through both tapes. The third has a loop in it.
 # Your tape never finds out: it meets four products.
 
 
@@ -261,7 +255,7 @@ for f in (fan_out, chain, loop):
     print(f"{f.__name__:8} value {value:5}   slope: yours {mine.gradient:5}, TensorFlow {slope:5}")
 
 # %% [markdown]
-# Twenty lines are enough to *train*. A straight line $w\,t + c$ is to pass through the points (0, 1), (1, 3) and (2, 5). Each step needs an empty record and new numbers: a second `backward_pass` over the same ones would add to the gradients that are there.
+# These lines are enough to *train*. A straight line $w\,t + c$ is to pass through the points (0, 1), (1, 3) and (2, 5). Each step makes new numbers: a second `backward_pass` over the same ones would add to the gradients that are there.
 
 # %%
 w_value, c_value = 0.0, 0.0
@@ -298,7 +292,7 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
-# TensorFlow's tape differentiates hundreds of operations, on tensors, and records inside its `with` block.
+# TensorFlow's tape does this with tensors, inside its `with` block.
 #
 # ### Exercise: Two more entries (6 min)
 #
@@ -321,10 +315,9 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # %% [markdown]
 # ## 3. Gradients of a dense layer
 #
-# With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
-# (1, 3), the kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
+# With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, `w` the **kernel** and `b` the **bias**. The loss is the mean of $y^2$.
 #
-# Sources may come as a list or a dict; the answer has the structure of the question.
+# The sources come as a dict here, and so do the gradients; a list gives a list.
 
 # %%
 x = tf.constant([[1.0, 2.0, 3.0]])
@@ -341,23 +334,19 @@ for name, g in gradients.items():
     print(f"dloss/d {name}, shape {g.shape}:", g.numpy(), sep="\n")
 
 # %% [markdown]
-# **A gradient has its source's shape.** Entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the source does.
+# **Each of the two gradients has its source's shape.** The kernel's entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the kernel does.
 # Here $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
 #
 # $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
 #
-# The local derivative of `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry
-# of `y` and each entry of `w`. Here, with the kernel read row by row:
+# The local derivative of this `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry of `y` and each entry of `w`. With the kernel read row by row:
 #
 # $$J = \begin{pmatrix} 1 & 0 & 2 & 0 & 3 & 0 \\ 0 & 1 & 0 & 2 & 0 & 3 \end{pmatrix}, \qquad
 # u^{\mathsf T} J = \begin{pmatrix} 1 & 2 & 2 & 4 & 3 & 6 \end{pmatrix}.$$
 #
-# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. The operation
-# has a rule that goes straight from the upstream gradient $u$ to
-# $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large
-# as the kernel. Backpropagation is one VJP after another.
+# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. `tape.gradient` does not build it. The matrix product has a rule that goes straight from the upstream gradient $u$ to $u^{\mathsf T} J$, a **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large as the kernel. Backpropagation is one VJP after another.
 #
-# Where `tf.gather(table, rows)` looks up rows of a table, and nothing else uses the table, the gradient is no tensor but `tf.IndexedSlices`: the rows that were used. `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes them out.
+# There are gradients that are no tensors. With a float variable `table`, the gradient of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -396,7 +385,7 @@ tf.nest.assert_same_structure(tape.gradient(again, nest), nest)
 # Write what a tape does with a dense layer $y = xw + b$, without a tape. Given are `x` of shape (batch, inputs), `w` of shape (inputs, outputs)
 # and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$. Return a tuple of three tensors: the gradients of the loss with respect to `x`, `w` and `b`. The bias `b` itself, of shape (outputs,), is not needed.
 #
-# Above, `upstream` is the 1 by 2 matrix that holds $y = (1, 2)$, and the batch is one example. Here a batch may be larger.
+# Above, the batch is one example. Here it may be larger.
 
 
 # %%
@@ -460,13 +449,11 @@ ax.text(0.1, along[0] + 0.2, "loss at the start", color="#555555", ha="center")
 ax.text(0.036, 1.1, "first order", color=plots.RED, ha="right")
 ax.text(0.132, 3.3, "loss after the step", color=plots.BLUE)
 ax.set(xlabel="step size s", ylabel="mean squared error (km²)", ylim=(0, 13))
-ax.set_title("Too long a step climbs")
+ax.set_title("A step beyond 0.16 climbs")
 plt.show()
 
 # %% [markdown]
-# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take many small steps,
-# each with a new tape. `assign_sub` subtracts in place, so that
-# the variable stays a variable.
+# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take many small steps, each with a new tape. `v.assign_sub` subtracts in place: `v` stays a variable.
 
 # %%
 variables = [speed, head_start]
@@ -503,8 +490,7 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# Each of these steps leaves at right angles to the line of equal loss through its point. The first lead to the
-# opposite wall; then the path creeps along the floor. [13](13_hessians_and_newton.ipynb) finds a better direction.
+# The first steps lead to the opposite wall; then the path creeps along the floor.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -528,7 +514,7 @@ assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it cr
 # %% [markdown]
 # ### Exercise: A step that never climbs (10 min)
 #
-# A learning rate that suits one place can be too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
+# Let the loss decide how far to go. `loss` is a function from a variable or tensor to a scalar, `w` is a
 # variable, and `size` is the first step size to try, a Python float.
 #
 # Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
@@ -552,7 +538,7 @@ exercises.careful_step.check(careful_step)
 # %% [markdown]
 # ## 5. Gradients of non-scalar targets
 #
-# A loss is a scalar. `gradient` does not insist on one. At $x = 2$ the target is $y = x \cdot (3, 4)$, and its two entries
+# `gradient` does not insist on a scalar target. At $x = 2$ the target is $y = x \cdot (3, 4)$, and its two entries
 # have the derivatives 3 and 4.
 #
 # **Predict.** What does `tape.gradient(y, x)` return?
@@ -577,12 +563,9 @@ np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
 # %% [markdown]
-# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
-# the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. `output_gradients=`, a tensor and not a list, weights the entries ([11](11_jacobians.ipynb)). A list of targets is summed, too.
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=`, a tensor and not a list, weights the entries ([11](11_jacobians.ipynb)).
 #
-# **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
-# Below, the target is the walker's nine squared errors, then their mean.
+# **Where it goes wrong.** A loss for each example, not reduced to one number, is a non-scalar target. Below, the target is the walker's nine squared errors, then their mean.
 
 # %%
 speed = tf.Variable(0.0)
@@ -624,9 +607,8 @@ np.testing.assert_allclose(
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
 #
-# The result of an entry can be a source, too. Let $x = 3$, $y = x \cdot x$ and
-# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. Then the same tape is
-# asked for $\mathrm dy/\mathrm dx$.
+# The result of an entry can be a source. Let $x = 3$, $y = x \cdot x$ and
+# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. A second question follows.
 
 # %%
 x = tf.Variable(3.0)
@@ -644,9 +626,7 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# This tape lets go of its record as it reads it. The record answers **one** call, with as many sources as you
-# like. For several calls, pass `persistent=True`, and `del tape` when
-# you have asked your last question.
+# This tape lets go of its record as it reads it, and answered **one** call. One call takes several sources. For several calls, pass `persistent=True`, and `del tape` when you have asked your last question.
 
 # %%
 with tf.GradientTape(persistent=True) as tape:
@@ -666,7 +646,7 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape watches trainable floating-point variables from their first use in its block. Tensors it does not: you must ask.
+# The tapes above watched their variables unasked: trainable ones, of floating-point numbers. This tensor they do not watch until you ask:
 
 # %%
 x = tf.constant(3.0)
@@ -713,11 +693,11 @@ with tf.GradientTape() as tape:
 assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
-# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ alone. A wrong number is worse than `None`. **The fix:** `watch` at the top of the block.
+# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ alone. **The fix:** `watch` at the top of the block.
 #
 # ## 8. Control flow
 #
-# The tape records operations, not Python. What does it make of an `if`?
+# The tape records TensorFlow's operations. What does it make of Python's `if`?
 #
 # **Predict.** `a` is 2, `b` is 5, and `gate` is positive, so that `a * a` runs and `b**3` does not. What are the
 # gradients with respect to `a`, `b` and `gate`?
@@ -747,11 +727,9 @@ assert with_if[1] is with_if[2] is None
 assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# The tape saw the operation that ran: nothing was computed from `b`. `gate` chose
-# the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: both sides were computed before it picked, so `b` is on the
-# record. **Here `None` says that no gradient got through to the source, and 0 that one did, and is zero.**
+# The tape saw the branch that ran: nothing was computed from `b`. `gate` chose the branch, a choice of Python's. With `tf.where` both sides were computed before it picked, so `b` is on the record. **Here `None` says that no gradient got through to the source, and 0 that one did, and is zero.**
 #
-# A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
+# How often a loop runs may depend on its input. The next one doubles its input until it reaches 100. From 3
 # it stops at 192, from 7 at 112.
 #
 # **Predict.** What is the slope of the result at $x = 3$, and at $x = 7$?
@@ -838,7 +816,7 @@ exercises.five_results.check(answer)
 # %% [markdown]
 # ## 9. Going further: a network, and the gradient of its input
 #
-# The loop of section 4 trains a network. Here are 1437 images of handwritten digits, 8 by 8 pixels each, and two dense layers
+# The loop of section 4 trains a network, too. Here are 1437 images of handwritten digits, 8 by 8 pixels each, and two dense layers
 # with their four variables in a dict.
 
 # %%
@@ -880,10 +858,7 @@ assert loss < 0.3
 assert accuracy > 0.9
 
 # %% [markdown]
-# Now hold the network still, and ask how the score of a digit changes with each *pixel*: the
-# gradient with respect to the input. The image is a tensor, so `watch` it. The target has an entry for each of four
-# images, and `gradient` differentiates their sum; no score depends on another image, so each row is the gradient of its
-# own.
+# Now hold the network still, and ask how the score of a digit changes with each *pixel*: the gradient with respect to the input. The images are a tensor, so `watch` it. The target has an entry for each of four images, and `gradient` differentiates their sum; here no score depends on another image, so each row is the gradient of its own.
 
 # %%
 shown = [0, 3, 4, 7]
@@ -912,7 +887,7 @@ axes[0, 0].figure.suptitle("Red: more ink here raises the digit's score. Blue: i
 plt.show()
 
 # %% [markdown]
-# Look at the 0: in the middle, ink lowers the score. The hole must stay empty. Such maps are called *saliency maps*.
+# Look at the 0: in the middle, ink lowers the score. The hole must stay empty. [17](17_gradient_of_the_input.ipynb) makes *saliency maps* of such gradients.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -929,7 +904,7 @@ assert tf.reduce_mean(hole) < 0
 # %% [markdown]
 # ## 10. Check it independently
 #
-# NumPy has no tape. Ask it for the derivatives by **central differences**: nudge each entry of a network's first kernel up
+# Ask NumPy for the derivatives by **central differences**: nudge each entry of a network's first kernel up
 # and down, in float64, and divide the change of the loss by the distance between the two.
 
 # %% tags=["nbval-ignore-output"]
@@ -963,17 +938,16 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # ## Recap
 #
 # - The tape is a list. Read upwards, multiply along each path and add where paths meet: that is the backward pass (section 1).
-# - A tape that trains takes some twenty lines of Python; with tensors each entry turns an upstream gradient into a vector–Jacobian product, and each gradient has its source's shape (sections 2 and 3).
-# - `assign_sub` takes the step; a small step $s$ lowered the loss by about $s\,\lVert g \rVert^2$, a long one raised it (section 4).
-# - The gradient of a non-scalar target is the gradient of its sum; reduce a loss yourself (section 5).
-# - A tape answers one call unless it is persistent, follows what it watches, and keeps of Python's `if` or a loop the operations that ran (sections 6, 7 and 8).
+# - A tape of your own trained a straight line; with tensors, a dense layer's rule turned the upstream gradient into a vector–Jacobian product in the source's shape (sections 2 and 3).
+# - `assign_sub` took the step; a small step $s$ lowered the loss by about $s\,\lVert g \rVert^2$, a long one raised it (section 4).
+# - The gradient of a non-scalar floating-point target is that of its sum; reduce a loss yourself (section 5).
+# - The record answered one call, unless its tape was persistent; `watch` acted from its line on; of Python's `if` and `while` the tape kept the operations that ran (sections 6, 7 and 8).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
-# | a table whose rows are looked up | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
+# | rows of a table looked up with `tf.gather`, its only use | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
-# | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor is not watched, or after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**
@@ -985,4 +959,4 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # - K. Simonyan, A. Vedaldi, A. Zisserman (2014), ["Deep inside convolutional networks: visualising image classification models and saliency maps"](https://arxiv.org/abs/1312.6034).
 #
 # **Read next:** [02 Training with a tape](02_training_with_a_tape.ipynb) trains a classifier on handwritten digits with these tools;
-# [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) collects the ways to lose a gradient.
+# [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) collects ways to lose a gradient.

@@ -54,10 +54,9 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Three words before the loop. The model's last layer returns **logits**: scores, any real numbers, which the loss turns into probabilities. An **optimiser** takes the gradients and moves the variables. A **metric** gathers a number, here the accuracy, over many batches.
+# Three words before the loop. The model's last layer returns **logits**: scores, which the loss turns into probabilities. An **optimiser** takes the gradients and moves the variables. A **metric** gathers a number, here the accuracy, over the batches.
 #
-# Paste the cell under `import numpy as np` and
-# `import tensorflow as tf`, and put your own shuffled images, over 300, and labels in its first line. Sections 1 and 2 take it apart.
+# To use the cell elsewhere, import `numpy as np` and `tensorflow as tf`, and put your own arrays in its first line: shuffled images, over 300 for training, and labels that count from 0. Sections 1 and 2 take it apart.
 
 # %% tags=["nbval-ignore-output"]
 x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images, values from 0 to 1, and labels
@@ -114,8 +113,7 @@ assert check_hits.shape == (300, 300)
 assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 
 # %% [markdown]
-# Three passes over the images, three **epochs**, and the model reads more than nine digits in ten. Look at epoch 1, though. The model does far *better* on the **validation** images, which were kept
-# apart and which no step has used, than on the images it was trained on. Section 2 says why.
+# Three passes over the images, three **epochs**, and the model reads some nine digits in ten. Look at epoch 1, though. The model does far *better* on the **validation** images, which were kept apart from the steps, than on the images it was trained on. Section 2 says why.
 #
 # **You will be able to**
 #
@@ -130,8 +128,7 @@ assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 #
 # The data are images of handwritten digits, values from 0 to 1, and their labels, 0 to 9.
 #
-# Each step of this loop does four things with one **mini-batch**, in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
-# *inside* the tape's block, because they must be recorded. The last two belong outside.
+# Each step of this loop does four things with one **mini-batch**, in this order: run the model forwards, compare with the labels, run backwards, update. The first two stand *inside* the tape's block, to be recorded, the last two outside.
 
 # %% alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one training step
@@ -168,8 +165,7 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# Take a fresh model (`clone_model` draws new random weights) and one batch. The softmax that turns logits into
-# probabilities is inside the loss, where it can be computed without overflow: hence `from_logits=True`.
+# Take a fresh model (`clone_model` draws new random weights) and one batch. The softmax that turns logits into probabilities is inside the loss: hence `from_logits=True`.
 #
 # **Predict.** The model knows nothing yet, and there are ten classes. What, roughly, is its loss?
 
@@ -199,7 +195,7 @@ assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,
 
 # %% [markdown]
 # A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
-# $-\log\frac1{10} = \log 10 \approx 2.303$. If the first cross-entropy of a fresh model lies far from the logarithm of the number of classes, look for a mistake. A penalty, as in section 3, comes on top.
+# $-\log\frac1{10} = \log 10 \approx 2.303$. If the first cross-entropy of a fresh model lies far from the logarithm of the number of classes, look for a mistake.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
 
@@ -222,7 +218,7 @@ assert loss_after < float(loss) - 0.02
 assert difference < 1e-6
 
 # %% [markdown]
-# Why an optimiser, then? It can keep a memory: SGD with momentum one tensor for each variable, Adam by default two.
+# Why an optimiser, then? It can keep a memory of earlier gradients, as Adam does.
 #
 # **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. This model can learn them by heart: the loss should go to nearly 0. If it does not, look for a mistake.
 
@@ -248,10 +244,9 @@ assert sum(check_layer.losses) > np.log(classes)  # a penalty that is larger tha
 # ## 2. What the printed numbers mean
 #
 # `update_state` adds a batch to this metric, `result` reads the average so far,
-# `reset_state` starts anew. The metric knows nothing of epochs. Forget the reset, and after losses of 4 and 2 in epoch 1 and of
-# 1 in epoch 2 it reads $7/3 \approx 2.333$, the loss of neither.
+# `reset_state` starts anew. It knows nothing of epochs. Without a reset, a `Mean` that was given the losses 4 and 2 in epoch 1 and 1 in epoch 2 reads $7/3 \approx 2.333$, the mean loss of neither.
 #
-# A metric can mislead even when it is reset. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images.
+# With the reset, too, a metric can mislead. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images.
 #
 # **Predict.** Compared with what the metric gathered during the epoch, is that accuracy "higher", "lower" or "the same"?
 
@@ -289,7 +284,7 @@ assert len(of_each_batch) == -(-len(y_train) // batch_size)
 assert abs(evaluate(model, x_val, y_val)[1] - afterwards) < 0.1
 
 # %% [markdown]
-# They are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random.
+# With the same weights the two accuracies lie close together. The metric averaged over the steps of the epoch, and each of them used *other weights*; the first were random.
 
 # %% alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: accuracy within one epoch
@@ -328,7 +323,7 @@ exercises.pieces.check(gradient_in_pieces)
 #
 # `model.fit` also tells the layers whether they are being trained, and adds the model's own losses.
 #
-# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes everything on. Batch normalisation that is not frozen uses the batch's statistics while training, and its stored ones afterwards. The model below is trained with `training=True`. What does each way of asking say of it?
+# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes its input on. The model below is trained with `training=True`. What does each way of asking say of it?
 
 # %% tags=["nbval-ignore-output"]
 fixed_batches = list(batches)  # the same batches, in the same order, for every run of this section
@@ -373,9 +368,9 @@ check_dropped = tf.keras.layers.Dropout(0.8, seed=1)(tf.ones(1000), training=Tru
 np.testing.assert_allclose(np.unique(check_dropped), [0.0, 5.0], rtol=1e-6)
 
 # %% [markdown]
-# With `training=True` the accuracy varies, and is lower. Left out, the argument means `False` here: the loop runs, the loss falls, and the dropout never happens. So pass it in both places.
+# With `training=True` the accuracy varies, and is lower. Left out, the argument means `False` here, and no dropout happens. So pass it in both places.
 #
-# **`model.losses`.** A **regulariser** is a penalty that belongs to a layer, here a hundredth of the sum of the squared entries of its kernel. It pulls the weights towards 0.
+# **`model.losses`.** A **regulariser** is a penalty that belongs to a layer, here a hundredth of the sum of the squared entries of its kernel: it pulls these towards 0.
 #
 # **Predict.** A layer gets `kernel_regularizer=L2(0.01)`, and the loop as it stands trains the model. Beside the same model without the regulariser, is the kernel at the end "the same", "somewhat shorter" or "much shorter"?
 
@@ -414,7 +409,7 @@ check_kernel.assign(2.0 * check_kernel)  # the model is not called again
 np.testing.assert_allclose(sum(regularised.losses), 0.01 * tf.reduce_sum(check_kernel**2), rtol=1e-5)
 
 # %% [markdown]
-# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, and that is all it does. This loop does not add the list, and nothing warns. Keras computes this penalty at the moment when you *read* the list, so read it inside the tape's block.
+# The same. The regulariser puts its penalty into the list `model.losses`. This loop does not add the list, and no warning says so. Keras computes this penalty when you *read* the list, so read it inside the tape's block.
 #
 # ### Exercise: The loop, from an empty cell (15 min)
 #
@@ -432,9 +427,9 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called every operation in turn: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, which have no values yet, and records a graph. From then on it runs the graph.
+# So far Python called the operations one by one: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code with symbolic tensors, which have no values yet, and records a graph. Called again with tensors of the same shapes and dtypes, this step runs the graph.
 #
-# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's variables beforehand: a call that creates variables is traced twice.
+# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's variables before the first trace.
 
 
 # %%
@@ -491,9 +486,9 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call. Python code such as this `append` runs while tracing, and at no other time.
+# One entry for each *shape*, not for each call: this `append`, which is Python code, ran while tracing.
 #
-# A graph is made for what TensorFlow knows of the arguments beforehand: their shapes, and more.
+# Shapes are not all that decides.
 
 
 # %%
@@ -539,10 +534,9 @@ for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_
 assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Each **Python value** got a graph: a learning rate that changes at each step would compile at each step. Hand it over as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. Variables count as well: `f(v, w)` and `f(v, v)` are two graphs.
-# TensorFlow's guide has [all the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
+# Each **Python value** got a graph: with a changing learning rate as a Python number, a step would be traced again and again. Hand it over as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
-# Compiling is for speed; section 6 shows what else it changes. `python_function` is the step without its compilation. Both take ten steps from the same start.
+# Compiling is for speed; section 6 shows what else it changed. `python_function` is the step without its compilation. Both take ten steps from the same start.
 
 # %% tags=["nbval-ignore-output"]
 images, labels = next(iter(batches))
@@ -565,7 +559,7 @@ np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 
 # %% [markdown]
-# Most of the eager step was not arithmetic.
+# Compiled, the same step took less than half the time.
 
 
 # %% [markdown]
@@ -619,11 +613,9 @@ assert train_accuracy[-1] > val_accuracy[-1]
 assert val_loss[best_epoch] == val_loss.min()
 
 # %% [markdown]
-# A gap between the curves is no fault. It becomes one, **overfitting**, when the validation loss *rises* while the training loss goes on falling.
-# The validation images are there to choose: here, the epoch. They can no longer test, since the best of fifteen is partly
-# luck. So the test images are looked at **once**, when nothing is left to choose.
+# When a validation loss *rises* while the training loss goes on falling, that is **overfitting**. The validation images are there to choose: here, the epoch. They can no longer test, since the best of fifteen is partly luck. So the test images are looked at **once**, after the last choice.
 #
-# One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
+# One number does not say *which* digits are confused. A **confusion matrix** does: here its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
 
 # %% tags=["nbval-ignore-output"]
 model.set_weights(best_weights)
@@ -707,7 +699,7 @@ for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
     print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
 
 # %% [markdown]
-# A compiled `if` on a tensor is an operation with both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and is right where eager float32 lost the 1. And NumPy draws its noise while tracing: once. Use `tf.random` in a compiled step.
+# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and then keeps the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Use `tf.random` in a compiled step.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -756,7 +748,7 @@ for check_from_logits in (True, False):
 assert check_accuracy[True] > check_accuracy[False] + 0.05
 
 # %% [markdown]
-# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. Inside the interval it is worse, since there is a gradient, of another loss: the logits 0.2 and 0.7 get −3.9 and 1.1. Training goes on, and here learns worse.
+# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. Here the clip passes nothing back: the loss is 16 and the gradient 0. The logits 0.2 and 0.7, inside the interval, get a gradient, of another loss: −3.9 and 1.1. A model trained in this way here learns worse.
 # [04](04_when_the_gradient_is_wrong.ipynb) collects gradients that are wrong without being `None`.
 #
 # ### Exercise: What the loss sends back (8 min)
@@ -831,19 +823,19 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # ## Recap
 #
 # - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Its first test is to overfit one batch (section 1).
-# - A metric gathered during an epoch averages over models that are gone; to compare training and validation images, evaluate both with the same weights (section 2).
-# - Pass `training=` in both places, and add `sum(model.losses)`: without it a regulariser does nothing (section 3).
-# - `tf.function` compiles the step; its Python code runs for each trace, not for each call (section 4).
-# - Validation images choose, and show when the loss turns up; the test images are looked at once. A confusion matrix says which classes are taken for which (section 5).
+# - A metric gathered during the epoch averaged over models that are gone; to compare training and validation images, evaluate both with the same weights (section 2).
+# - Pass `training=` in both places, and add `sum(model.losses)`: without it the regulariser did nothing (section 3).
+# - `tf.function` compiles the step; its Python code ran for each trace, not for each call (section 4).
+# - Validation images choose; the test images are looked at once. A confusion matrix says which classes are taken for which (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) in your own | `np.ravel(labels)` |
-# | logits given to a loss that expects probabilities | a huge loss with a gradient of 0, or slow and bad learning | `from_logits=True` |
+# | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) | `np.ravel(labels)` |
+# | logits given to a loss that expects probabilities | a gradient of 0, or of another loss | `from_logits=True` |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
-# | `training=` left out | dropout never happens; batch normalisation does not learn its statistics | `training=True` in the step, `False` in the evaluation |
+# | `training=` left out | no dropout while training | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
-# | Python side effects or NumPy's random numbers inside `tf.function` | they happen once for each trace | return what you need; `tf.random` |
+# | `append` to a Python list, or `np.random`, in a compiled step | it happens once for each trace | return what you need; `tf.random` |
 #
 # **Further reading**
 #

@@ -66,8 +66,7 @@ print("income              =", income.numpy())
 print("d income / d price  =", tape.gradient(income, price))
 
 # %% [markdown]
-# The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. It
-# means: *no gradient got through from the target to the source*. It says nothing about the derivative.
+# The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`: *no gradient got through from the target to the source*. That says nothing about the derivative.
 #
 # One of three lines cut the path. In three lines you could guess; in three hundred you need a way to find it.
 #
@@ -80,7 +79,7 @@ print("d income / d price  =", tape.gradient(income, price))
 #
 # ## 1. Find the break
 #
-# A tape can be asked about every tensor on the way: does the gradient of the target with respect to *this* one exist? The path below has five
+# Ask the tape about each tensor on the way: does the gradient of the target with respect to *this* one exist? The path below has five
 # steps. The third calls NumPy's `exp`, which the tape does not see.
 #
 # **Predict.** There are six tensors, `x` and the five results. For how many of them does the gradient of the last result exist?
@@ -120,8 +119,7 @@ exercises.blind_walk.reveal(len(blind))
 assert blind == ["sum"]
 
 # %% [markdown]
-# For one: the target with respect to itself, which is 1. Everything after the break is computed from a constant, so the tape did not record it either. Asked in this way, the tape
-# cannot tell you where the break lies.
+# For one: the target with respect to itself, which is 1. What comes after the break here is computed from a constant, so the tape did not record it either. Asked in this way, the tape does not tell you where the break lies.
 #
 # The trick is to *watch each intermediate tensor*. Then the tape records from there on.
 
@@ -133,9 +131,7 @@ repaired = walk(path | {"exp": tf.exp}, watch_each=False)
 print("with tf.exp:        ", repaired)
 
 # %% [markdown]
-# Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and
-# not for the result of `times 4`. The step between them is the culprit. A path that is broken twice shows the break nearest the target first.
-# No tape watches an integer: in the opening's program this walk names the cast *back* to float.
+# Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and not for the result of `times 4`. The step between them is the culprit. In the opening's program this walk names the cast *back* to float: the integer before it has no gradient.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
@@ -188,7 +184,7 @@ np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
+# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train. Here is the program of the opening once more.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -200,7 +196,7 @@ answer = explain(tape, income, price)
 print(answer)
 
 # %% [markdown]
-# `explain(tape, target, source)` reads the log and answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a line to write instead. A line in your own names that it has tried on your numbers, and that worked, is called a *fix*. This one speaks of an `x`: a *hint*.
+# `explain(tape, target, source)` reads the log. Here it answers with a *code* for the cause, a sentence, the line of your program at which the path was cut, and a *hint*: a line to write instead, with an `x` where your name belongs.
 #
 # `draw` shows the same log as a graph. A solid border means *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
@@ -210,7 +206,7 @@ draw(tape, income, price)
 plt.show()
 
 # %% [markdown]
-# The cast to `int32` ends the path: integers carry no gradient, and to the tape they are constants.
+# The cast to `int32` ends the path: to this tape its result is a constant.
 #
 # The cure keeps the value in floating point: for this demand `tf.floor` cuts off the digits after the point as the cast does.
 # Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
@@ -278,7 +274,7 @@ plt.show()
 # %% [markdown]
 # ## 3. Variables and watching
 #
-# A path begins at something that the tape *watches*. So the first question is whether it ever began.
+# A path begins at something that the tape *watches*. Did it ever begin?
 #
 # **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
 # 4, 6, 8 and 10. For each source, does the tape return the number or `None`?
@@ -314,7 +310,7 @@ assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 # By itself, this tape watched the *trainable variable*, and nothing else. The sum of a variable and a number is
 # a tensor, even though a variable went into it.
 #
-# Of floating-point variables, `tape.watched_variables()` lists those watched. The cure is `tape.watch`, before the first use.
+# `tape.watched_variables()` lists the one. The cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -350,8 +346,7 @@ assert check_tape.gradient(check_y, check_float) is None
 # %% [markdown]
 # ## 4. Computation outside TensorFlow
 #
-# A tape sees TensorFlow's operations. It does not see NumPy's: `np.log1p` asks the variable for its values, computes, and returns an array. Back in TensorFlow, that
-# array is a constant.
+# A tape sees TensorFlow's operations. It does not see `np.log1p`, which asks the variable for its values, computes, and returns an array. Back in TensorFlow, that array is a constant.
 
 # %%
 x = tf.Variable([0.0, 1.0, 3.0])
@@ -371,7 +366,7 @@ print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 # The values agree, and one gradient is lost. The cure is TensorFlow's own operation. Where there is none, write the gradient
 # yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 #
-# More quietly, `float(...)`, `int(...)` and `.numpy()` leave TensorFlow too.
+# More quietly, `float(x)` and `x.numpy()` leave TensorFlow too.
 #
 # **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. Is the gradient `None`, 3 or 6?
 
@@ -399,12 +394,9 @@ assert half_of_it.numpy() == 3.0
 # %% [markdown]
 # 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$.
 #
-# Where Python code has to stay, `tf.py_function` records what it does with TensorFlow to its *arguments*. `tf.numpy_function` does not.
-#
 # ## 5. Integers and strings
 #
-# A derivative is a limit, and integers have no small steps: a tape gives gradients for floating-point and complex
-# tensors only. An integer as the *source* is soon overlooked: `tf.Variable(3)` makes one, for want of a decimal point.
+# A derivative is a limit, and integers have no small steps. An integer as the *source* is soon overlooked: `tf.Variable(3)` makes one, for want of a decimal point.
 
 # %%
 count = tf.Variable(3)  # int32
@@ -421,7 +413,7 @@ print("dtype", count.dtype.name, "  gradient", integer_source)
 print("dtype", text.dtype.name, " gradient", string_source)
 
 # %% [markdown]
-# Both are trainable variables, and both give `None`. The cast inside the tape cannot help: on its other side nothing carries a gradient. Convert once,
+# Both are trainable variables, and both give `None`. The cast inside the tape did not help: what goes into it is an integer. Convert once,
 # *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -448,7 +440,7 @@ assert check_tape.gradient(check_y, check_x).numpy() == 6.0
 # %% [markdown]
 # ## 6. State
 #
-# A variable has state, and two things go wrong with it. The first: a Python name stops being a variable. Here are two epochs of the same code.
+# A variable has state. Here two things go wrong with it. The first, in two epochs of the same code: a Python name stops being a variable.
 
 # %%
 x = tf.Variable(2.0)
@@ -464,7 +456,7 @@ print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
 # `x + 1.0` is a new tensor under the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
-# Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. `x = x.assign_add(1.0)` gives the name away as well: what it returns is not the variable, and the next tape does not watch it.
+# Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. Here `x = x.assign_add(1.0)` would give the name away as well.
 #
 # The second thing is an assignment *inside* the tape.
 #
@@ -502,8 +494,7 @@ assert dy_dstep is None
 assert dy_dtotal.numpy() == 6.0
 
 # %% [markdown]
-# The value arrived; its history did not. A tape reads a variable's value as it is; how the value got there is not
-# recorded. So `total` is a source that holds 3, and `step` leads nowhere.
+# The value arrived; its history did not. The assignment was not recorded. So `total` is a source that holds 3, and `step` leads nowhere.
 #
 # Add with an operation inside the tape, and assign when the gradient has been taken.
 
@@ -536,7 +527,7 @@ exercises.memory.check(loss_with_memory)
 # %% [markdown]
 # ## 7. Target and tape out of step
 #
-# Now nothing is wrong with the source or the operations. The target is the wrong one, or it is finished after the `with` block has closed.
+# Now the target is the wrong one, or it is finished after the `with` block has closed.
 
 # %%
 a, b = tf.Variable(2.0), tf.Variable(5.0)
@@ -590,13 +581,12 @@ except LookupError as error:
     print("tf.image.adjust_contrast: LookupError,", complaint)
 
 # %% [markdown]
-# To pass nothing back is a *decision*. `tf.round` does so without a word, and so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
+# To pass nothing back is a *decision*. `tf.round` did so without a word, and so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
-# *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation. It says nothing about the
-# mathematics. Where an integer lies between it and the target, the backward pass never comes that far: `tf.searchsorted` has no entry either, and its answer is `None`.
+# *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation. It says nothing about the mathematics.
 #
-# Here the gap can be closed. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
+# Here the gap can be closed. Contrast stretches a pixel's distance from its channel's mean: $m + f\,(p - m)$.
 
 
 # %%
@@ -644,7 +634,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `None` cannot be added or multiplied. When a loop over many variables needs numbers everywhere, pass `unconnected_gradients="zero"`; of Keras variables, the `.value`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`; of Keras variables, the `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -691,9 +681,9 @@ assert too_late.numpy() == 0.0
 # 0, where the true derivative is 6. A forgotten line looks like a minimum. Pass the option where you *know* that
 # some pairs are unconnected.
 #
-# Everywhere else `None` is the better answer, if you look at it. Arithmetic with it stops you. A Keras optimiser does not: from `[g, None]` it takes the steps that it can, and warns. Put `assert all(g is not None for g in gradients)` into a loop of your own.
+# Elsewhere `None` is the better answer, if you look at it. `0.1 * None` stops you. Keras' `SGD` does not: from `[g, None]` it takes the one step, and warns. Put `assert all(g is not None for g in gradients)` into a loop of your own.
 #
-# A compiled function has an answer of its own. The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
+# What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
 #
 # **Predict.** What is $\partial p / \partial b$ each time: a number, or `None`?
 
@@ -741,7 +731,7 @@ assert check_unrolled is None
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
 #
-# A path can be cut more than once, and a source can have more than one path. Then a picture says more than a sentence.
+# A path can be cut more than once, and a source can have more than one path. Look at the picture.
 
 # %%
 x = tf.Variable([0.3, 0.7])
@@ -761,10 +751,9 @@ draw(tape, y, x)
 plt.show()
 
 # %% [markdown]
-# As long as both cuts are there, the answer is `None`. Repair one, and the gradient exists, with that path's part alone. `explain` then answers *exists*: a number that lacks
-# one of its paths is a number like any other.
+# As long as both cuts are there, the answer is `None`. Repair one, and the gradient exists, with that path's part alone. `explain` then answers *exists*.
 #
-# TensorFlow does not see NumPy at work, so "this constant was made from that value" is only likely: such an answer is marked *probable*. And freezing a Keras layer hides nothing from a tape:
+# Below, NumPy is at work in one target, so that "this constant was made from that value" is only likely: the answer is marked *probable*. The other comes from a frozen Keras layer:
 
 # %%
 layer = tf.keras.layers.Dense(1)
@@ -782,8 +771,7 @@ print("frozen kernel:", frozen.code, frozen.remarks)
 print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 
 # %% [markdown]
-# Freezing takes this layer's variables out of `trainable_variables`. The tape does not notice: it still watches them. Ask for `layer.kernel` by name, or for
-# `model.variables`, and an optimiser trains the frozen layer.
+# Freezing takes this layer's variables out of `trainable_variables`. The tape did not notice: it still watched them.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -840,8 +828,7 @@ exercises.bridge.check(gradient_across)
 # %% [markdown]
 # ## 11. Going further: choosing what is watched
 #
-# `watch_accessed_variables=False` watches no variable on its own, and `watch` adds those you want.
-# **Where it goes wrong.** In Keras 3, a layer's kernel *holds* a `tf.Variable` but is not one, and `watch` refuses it.
+# With `watch_accessed_variables=False` a tape watches what you tell it to. **Where it goes wrong.** In Keras 3, a layer's kernel *holds* a `tf.Variable` but is not one, and `watch` refuses it.
 
 # %%
 layer = tf.keras.layers.Dense(6)
@@ -864,8 +851,7 @@ print("dloss/dkernel:", dl_dkernel.shape)
 print("dloss/dbias:  ", dl_dbias)
 
 # %% [markdown]
-# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, the Keras variable itself is accepted. The
-# bias was not watched, so its gradient is `None`.
+# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -878,8 +864,7 @@ assert dl_dbias is None
 # ## 12. Check it independently
 #
 # Central differences in float64 show what stood behind
-# four of the `None`s and errors above: behind `np.log1p` and `assign_add` a derivative that was lost, behind contrast one that nobody had written, behind rounding a
-# true zero.
+# four of the `None`s and errors above: behind `np.log1p` and `assign_add` a derivative that was lost, behind contrast one that nobody had written, behind rounding a true zero.
 
 
 # %%
@@ -908,24 +893,24 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists. `explain` names the cause, the line and a line to write instead (sections 1 and 2).
-# - A tape watches trainable variables, and whatever you tell it to watch before use (section 3).
-# - A path must stay inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
-# - Not registered was a `LookupError` where the backward pass reached it; passed nothing back is `None`. `unconnected_gradients="zero"` turns `None` into zeros, true ones and mistakes, and so may a `tf.function` with several outputs (sections 8 and 9).
+# - Watch each intermediate tensor and walk back from the target: the break lay before the last gradient that existed. `explain` named the cause, the line and a line to write instead (sections 1 and 2).
+# - Of four sources the tape watched the trainable variable by itself; tell it, before use, to watch the others (section 3).
+# - Keep a path inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
+# - Not registered was a `LookupError` where the backward pass reached it; what passes nothing back gave `None`. `unconnected_gradients="zero"` turned `None` into zeros, a true one and a mistake, and a `tf.function` with two outputs into another (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a non-trainable variable, a tensor, `watch` after use | `None`, or a part of the gradient | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
-# | NumPy, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
+# | `np.log1p`, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
 # | `assign` inside the tape | `None` for the value that was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` | move the last line inside |
-# | an operation that nobody has registered | `LookupError`; `None` behind an integer | write it with other operations |
-# | `None` among the gradients of a Keras optimiser | a warning, and the variable stays | `assert` that none is `None` |
+# | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
+# | `None` among the gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
-# | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
+# | a `tf.function` with two outputs | 0 instead of `None` | run it eagerly once |
 #
 # **Further reading**
 #

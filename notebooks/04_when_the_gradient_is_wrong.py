@@ -67,7 +67,7 @@ print("gradient =", gradient.numpy())
 # The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The program has taken care to keep $\ln 0$
 # out. The gradient is NaN all the same, at the very element that was not used.
 #
-# One step of training with it, and that weight is NaN. Even then this loss stays finite, because `NaN > 0` is false. The tape can say where it began. `SelectV2` is TensorFlow's name for `tf.where`:
+# One step of gradient descent with it, and that weight is NaN. Even then this loss stays finite: `NaN > 0` is false. The tape can say where it began. `SelectV2` is TensorFlow's name for this `tf.where`:
 
 # %% tags=["nbval-ignore-output"]
 answer = explain(tape, loss, w)
@@ -78,7 +78,7 @@ print(answer)
 #
 # - follow a NaN through the backward pass to the place where 0 meets ∞ (section 1),
 # - keep roots, logarithms and exponentials finite: choose before, put ε inside, use the fused operation (sections 2 and 3),
-# - say why a gradient is zero everywhere (section 4),
+# - say why a gradient is zero (section 4),
 # - tell vanishing from exploding over depth, and name three cures (section 5),
 # - find the sick layer of a model (section 6).
 
@@ -98,9 +98,7 @@ plt.show()
 #
 # $$0 \cdot \infty = \text{NaN}.$$
 #
-# Both branches of `tf.where` are computed; the choice comes afterwards. The branch that was not
-# chosen is handed a 0. So let no infinity arise: *choose before the operation
-# as well as after it*. This is called the **double where**. A mask, `mask * tf.math.log(w)`, is the same trap; there even the *value* is NaN.
+# Both branches of `tf.where` were computed; the choice came afterwards. The branch that was not chosen is handed a 0. So let no infinity arise: *choose before the operation as well as after it*. This is called the **double where**. With the mask `[1.0, 0.0] * tf.math.log(w)` even the *value* is NaN.
 
 # %%
 with tf.GradientTape() as tape:
@@ -144,8 +142,7 @@ exercises.entropy.check(entropy)
 # ## 2. Roots and norms: where ε belongs
 #
 # The slope of a square root at 0 is infinite. A norm, $\sqrt{s}$ with
-# $s = \sum_i x_i^2$, multiplies it by $2 x_i = 0$. Norms of zero are common: two equal points, a
-# standard deviation of equal numbers.
+# $s = \sum_i x_i^2$, multiplies it by $2 x_i = 0$. The distance of two equal points is such a norm.
 
 # %%
 x = tf.Variable([0.0, 0.0])
@@ -188,9 +185,9 @@ np.testing.assert_array_equal(inside_gradient, [0.0, 0.0])
 assert tf.constant(1e-12, tf.float16) == 0.0
 
 # %% [markdown]
-# Still NaN: a constant that is added after the root changes no derivative. It has to stand *inside* the root, and fit the dtype: in float16 `1e-12` is 0.
+# Still NaN: a constant added after the root has the derivative 0. It has to stand *inside* the root, and fit the dtype: in float16 `1e-12` is 0.
 #
-# Two norms follow: the double where, which keeps the norm of each finite row and chooses the slope 0 at norm 0, and the smooth one, which rounds the tip off.
+# Two norms follow: the double where, which chooses the slope 0 at norm 0, and the smooth one, which rounds the tip off.
 
 
 # %%
@@ -248,8 +245,7 @@ np.testing.assert_allclose(slopes["smooth"], t / np.sqrt(t**2 + epsilon**2), rto
 # %% [markdown]
 # ## 3. Overflow: let one operation do both
 #
-# $e^{200}$ is $7 \cdot 10^{86}$, and float32 ends at $3.4 \cdot 10^{38}$. The exponential overflows to ∞, the logarithm around it passes back $1/\infty = 0$, and $0 \cdot \infty$
-# is NaN, although the function as a whole is as tame as a maximum. The other way round, a softmax underflows to 0, and its logarithm is $-\infty$.
+# $e^{200}$ is $7 \cdot 10^{86}$, and float32 ends at $3.4 \cdot 10^{38}$. The exponential overflows to ∞, the logarithm around it passes back $1/\infty = 0$, and $0 \cdot \infty$ is NaN. The other way round, a softmax underflows to 0, and its logarithm is $-\infty$.
 
 # %%
 logits = tf.Variable([0.0, 200.0])
@@ -267,7 +263,7 @@ for name, program in programs.items():
     print(f"{name:17} {y:6.1f}  {tape.gradient(y, logits).numpy()!s:10}  {overflows[name]}")
 
 # %% [markdown]
-# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows here. It is also a reason why losses take *logits*, with `from_logits=True`.
+# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows here.
 #
 # | Instead of | write | because at the edge |
 # |---|---|---|
@@ -351,9 +347,8 @@ assert [round(float(program())) for program in losses.values()] == [1, 16, 30]  
 assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipped"), "from the logit": (1.0, "exists")}
 
 # %% [markdown]
-# Zero. A sigmoid that is this sure is flat: the logit is **saturated**. In exact
-# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm
-# holds out up to a logit of about 16, and there ends all at once. At 30 the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
+# Zero. A sigmoid that is this sure is flat: it is **saturated**. In exact
+# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm holds out up to a logit of about 16, and ends there. At 30 the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
 # After the picture come four more zeros.
 
@@ -401,9 +396,9 @@ for name, program in flat_programs.items():
 # %% [markdown]
 # | `explain` says | What happened | Cure |
 # |---|---|---|
-# | `flat_operation` | `tf.sign` is a staircase. Unlike `tf.round`, which gives `None`, it has a gradient, and that is 0 | `tf.tanh`, or straight-through ([06](06_stop_gradient.ipynb)) |
-# | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu`; to prevent it, a smaller learning rate |
-# | `saturated` | a sigmoid or tanh is at its end | scale the inputs; a loss from logits |
+# | `flat_operation` | `tf.sign` is a staircase. It has a gradient, unlike `tf.round`, and that is 0 | `tf.tanh`, or straight-through ([06](06_stop_gradient.ipynb)) |
+# | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu` |
+# | `saturated` | the sigmoid is at its end | scale the inputs; a loss from logits |
 # | `zero_weights` | a later factor is 0 | initialise at random |
 # | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
 #
@@ -424,7 +419,7 @@ for name, f in zeros.items():
     print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
 
 # %% [markdown]
-# At a **minimum** no way leads down: the zero is right. At a **saddle** some way leads down; a small random step leaves the flat point, and descent goes on from there. Where **paths cancel**, the value does not move at all: a mean minus a mean is 0 for every input, as a softmax summed over its classes is 1. There the *loss* is wrong.
+# At a **minimum** no way leads down: the zero is right. At this **saddle** the printed direction leads down both ways: step off, and descend from there. Where the **paths cancel**, the value does not move: it is a mean minus the same mean. There the *loss* is wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -455,7 +450,7 @@ assert np.all(pushes["squared error"][check_z > 20.0] < 1e-6)
 # %% [markdown]
 # ## 5. Vanishing and exploding over depth
 #
-# The next program applies a sigmoid twelve times, nowhere flat.
+# The next program applies a sigmoid twelve times, never where it is flat.
 #
 # **Predict.** The slope of a sigmoid is at most 0.25. About how large is the gradient of the twelfth with respect to the first input: "1e-1", "1e-4" or "1e-8"?
 
@@ -481,8 +476,7 @@ assert vanishing.code == "vanishing"
 np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
 
 # %% [markdown]
-# Backpropagation multiplies along the path, and twelve factors of 0.228 make $2 \cdot 10^{-8}$. A product of many factors well below 1 **vanishes**, one of factors well above 1
-# **explodes**. In a layer, $h \to \tanh(W h)$, the factor is about the scale of $W$ times the slope of tanh. Here are thirty such layers, at three scales.
+# Backpropagation multiplies along the path, and twelve factors of about 0.228 make $2 \cdot 10^{-8}$. A product that shrinks like this **vanishes**; one that grows with its factors **explodes**. Here are thirty layers, $h \to \tanh(h W)$, at three scales of $W$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -518,13 +512,13 @@ ax.set_xticks(range(0, depth + 1, 5))
 plt.show()
 
 # %% [markdown]
-# One factor, again and again, is a straight line on a log scale. Three cures of vanishing; the first helps against an explosion, too:
+# One factor, again and again, is a straight line on a log scale. Three cures of vanishing:
 #
-# - An **initialisation** that fits the activation. Glorot's, for tanh, draws a layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs, since half of the units are off.
-# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. At scale 3 it is still about 1.2.
-# - A **normalisation layer** sets the scale of its input. At scale 0.5 the factor becomes nearly 1, at scale 3 it is about 1.4.
+# - An **initialisation** that fits the activation. Glorot's, for tanh, draws a layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs.
+# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. Here the factor of the sum is about 1.05 at scale 0.5, and 1.2 at scale 3.
+# - A **normalisation layer** before the kernel: here the factor becomes nearly 1 at scale 0.5, and about 1.4 at scale 3.
 #
-# Clipping the norm ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
+# Against an explosion, [08](08_clipping.ipynb) clips the norm.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -620,9 +614,9 @@ for _ in range(2):
 assert not diagnose(check_two, "mse", inputs, outputs).sick
 
 # %% [markdown]
-# The backward pass comes from the loss. It meets a tanh that is flat, $\tanh(20) = 1$, and everything before that is cut off: the sick layer is the bad one nearest the loss. A layer of dead ReLUs would also silence the kernel *after* it, so `diagnose` reads the outputs, too.
+# The backward pass comes from the loss. It meets a tanh that is flat, $\tanh(20) = 1$, and what comes before that is cut off: the sick layer is the bad one nearest the loss.
 #
-# `diagnose` groups the variables by cause and names the layer. Where two layers on one path are sick it names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
+# `diagnose` named the cause and the layer. With a second sick layer in this model it names one of the two: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
 # %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
@@ -673,8 +667,7 @@ assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
 # %% [markdown]
 # ## 7. Going further: a compiler changes the answer
 #
-# Is `tf.where` over a root as bad as over a logarithm? TensorFlow's own kernel for the gradient of `tf.sqrt` returns 0 where the upstream gradient is 0. With `x**0.5` it is NaN at once. XLA,
-# the compiler that `jit_compile=True` asks for, multiplies as the formula says.
+# Is `tf.where` over a root as bad as over a logarithm? Below, TensorFlow's own kernel for the gradient of `tf.sqrt` returns 0 where the upstream gradient is 0; with `x**0.5` in its place you get NaN. XLA, the compiler that `jit_compile=True` asks for, multiplies as the formula says.
 
 
 # %%
@@ -698,7 +691,7 @@ for function in (where_root, double_where_root):
         print(f"{function.__name__:18} {name:6} {slope}")
 
 # %% [markdown]
-# So "it worked when I tried it" holds for the compiler that you tried. The double where never computes the infinity: no kernel has to clear it away.
+# So "it worked when I tried it" holds for the compiler that you tried. The double where computes no infinity that a kernel has to clear away.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -726,7 +719,7 @@ exercises.distances.check(distances)
 # %% [markdown]
 # ## 8. Going further: why attention divides by $\sqrt d$
 #
-# Keep the factor near 1: the same care, for a softmax. Here an attention score is a product of two random vectors of $d$ numbers with variance 1, and such products have the size $\sqrt d$. With $d = 1024$ that is 32: the largest score mostly wins outright, the softmax is saturated, and it passes little back.
+# Here an attention score is the product of two vectors of $d$ independent random numbers each, mean 0 and variance 1. Its standard deviation is $\sqrt d$, 32 for $d = 1024$: the softmax saturates, and passes little back.
 
 # %% tags=["nbval-ignore-output"]
 sizes = np.array([4, 16, 64, 256, 1024])
@@ -765,9 +758,7 @@ assert check_divided[-1] > 3.0 * check_plain[-1]
 # %% [markdown]
 # ## 9. Check it independently
 #
-# Central differences in float64 confirm the cured gradients where a derivative exists. At
-# the tip of the norm none exists: the differences find the two sides equal, and agree with the zero that
-# the safe norm chose.
+# Central differences in float64 confirm the cured gradients where a derivative exists. At the tip of the norm none exists: the differences agree with the zero that the safe norm chose.
 
 
 # %%
@@ -800,18 +791,18 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 #
 # - The NaN was born where an infinite slope met a zero (section 1).
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
-# - A gradient of zeros is right at a minimum. Elsewhere look for what is flat, for a saddle, and for paths that cancel (section 4).
+# - A gradient of zeros was right at a minimum. Elsewhere look for what is flat, for a saddle, and for paths that cancel (section 4).
 # - Over depth, factors multiply: initialise, connect and normalise so that their product does not vanish (section 5).
-# - Here the bad layer nearest the loss was the sick one; `diagnose` names it. Mend it and ask again (section 6).
+# - Here the bad layer nearest the loss was the sick one; `diagnose` named it. Mend it and ask again (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | `tf.where(x > 0, tf.math.log(x), 0.)` at 0 | a good loss, NaN in the gradient | the double where |
 # | `tf.norm` of a zero vector | NaN | ε inside the root, or choose before it |
-# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
-# | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
-# | a mean minus a mean, a softmax summed over its classes | gradient 0 for every input | another loss: this one is constant |
-# | a loss that stops at the variance of the data | zeros in all the early layers | `diagnose` |
+# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at the logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
+# | squared error on a sigmoid; a loss of clipped probabilities | gradient 0 at a logit of 30, sure and wrong | a loss from logits |
+# | a mean minus the same mean | gradient 0, and the value does not move | another loss: this one is constant |
+# | a saturated layer | zeros before it, and a loss that stops at the variance of the data | `diagnose` |
 #
 # **Further reading**
 #
@@ -823,6 +814,6 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - P. Blanchard, D. J. Higham, N. J. Higham (2021), ["Accurately computing the log-sum-exp and softmax functions"](https://doi.org/10.1093/imanum/draa038).
 # - A. Vaswani and others (2017), ["Attention is all you need"](https://arxiv.org/abs/1706.03762): the division by $\sqrt d$.
 #
-# **You may stop here.** You can train with a tape, and find out what is wrong when it does not. The [clinic](28_first_aid.ipynb) has fifteen programs to practise on.
+# **You may stop here.** The [clinic](28_first_aid.ipynb) has fifteen programs to practise on.
 #
 # **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).

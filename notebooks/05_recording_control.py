@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Recording control
 #
-# A tape writes down operation after operation, and keeps what the backward pass will need. **Can a tape leave out part of a computation, or start over?**
+# A tape writes down operation after operation, for a backward pass that may follow. **Can a tape leave out part of a computation, or start over?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
@@ -91,7 +91,7 @@ for _ in range(100):
 assert len(in_memory) == 1  # without a tape
 
 # %% [markdown]
-# The loop overwrites `state` at every step. Without a tape one state would be in memory; the tape holds on to all of them, in case you ask for a gradient. Two methods put you in charge of the record.
+# The loop overwrites `state` at every step. Without a tape one state would be in memory; this tape holds on to all of them, in case you ask for a gradient. Two methods put you in charge of the record.
 #
 # **You will be able to**
 #
@@ -103,7 +103,7 @@ assert len(in_memory) == 1  # without a tape
 # %% [markdown]
 # ## 1. Stop recording
 #
-# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$: the derivatives are $2x = 4$ and $2y = 6$. `tape.stop_recording()` opens a block in which the tape writes nothing. The operations inside it still run.
+# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$: the derivatives are $2x = 4$ and $2y = 6$. Run eagerly, a block under `tape.stop_recording()` keeps its operations off the tape. They still run.
 #
 # **Predict.** Below, `y * y` is computed inside such a block. What are `z`, `dz/dx` and `dz/dy`? Three answers: numbers or `None`.
 
@@ -133,7 +133,7 @@ assert dz_dx.numpy() == 4.0
 assert dz_dy is None
 
 # %% [markdown]
-# The block changes what is *recorded*, not what is *computed*: `z` is complete. To the tape, `y_squared` is a constant
+# The block changed what was *recorded*, not what was *computed*: `z` is complete. To the tape, `y_squared` is a constant
 # that came from nowhere, so no path leads from `z` back to `y`, and the answer is `None`.
 #
 # In the picture a dashed border means *not recorded*, and a crossed arrow is a cut.
@@ -176,22 +176,15 @@ print("dz/dx =", dz_dx.numpy())
 exercises.size_in_block.reveal(dz_dx)
 assert z.numpy() == 4.0
 assert dz_dx.numpy() == 2.0
-with tf.GradientTape() as check_tape:
-    check_square = x * x
-    with check_tape.stop_recording():
-        check_same = tf.cast(check_square, tf.float32)
-assert check_tape.gradient(check_same, x) == 4.0
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / x**2, 2.0), -2.0, rtol=1e-7)
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0, 2.0), 2.0, rtol=1e-8)
 
 # %% [markdown]
-# 2, and no warning, although it has the wrong *sign*: a descent step would climb. The tape returns the derivative of what it saw, $8x/4$, with a constant for a divisor. One open path is enough for a number. So keep inside the block only what you never differentiate.
-#
-# A call that hands its argument back, such as a cast to the same dtype, makes no constant: nothing ran.
+# 2, and no warning, although it has the wrong *sign*. The tape returned the derivative of what it saw, $8x/4$, with a constant for a divisor. The open path, through $8x$, was enough for a number. So keep inside the block only what you never differentiate.
 #
 # ## 2. What it saves
 #
-# TensorFlow's guide suggests `stop_recording` for what you want to *see* and not to *differentiate*, such as a metric in the middle of a model. Here it is the entropy of each layer's activations $h$, read as probabilities:
+# One use that TensorFlow's guide names is a metric in the middle of a model: you want to *see* it, not to *differentiate* it. Here it is the entropy of each layer's activations $h$, read as probabilities:
 #
 # $$H = -\sum_j p_j \log p_j, \qquad p = \operatorname{softmax}(h).$$
 
@@ -220,9 +213,9 @@ def forward(tape, record_metric):
 
 
 # %% [markdown]
-# To differentiate an operation later, the tape keeps some of its inputs, some of its outputs, or neither. A layer makes two tensors of shape (batch, width), the metric three more.
+# For the backward pass, the tape keeps some of the tensors that these operations take in and give out. Each layer makes two of shape (batch, width), its metric three more.
 #
-# **Predict.** Recording the metric multiplies the memory that the tape keeps. By which factor?
+# **Predict.** Recording the metric multiplies the number of these tensors that are kept. By which factor?
 
 # %%
 exercises.factor.guess(...)  # the factor
@@ -250,8 +243,8 @@ for with_metric, without_metric in zip(gradients[True], gradients[False], strict
     np.testing.assert_allclose(with_metric, without_metric, rtol=1e-5, atol=1e-7)
 
 # %% [markdown]
-# Four. For its derivative, $1 - \tanh^2$, `tanh` needs its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. Beside it the metric keeps three, for a gradient that nobody asks for: the softmax, the logarithm, and their product. The
-# metric's values and the loss's gradients are the same either way.
+# Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input, the matrix product's result. So each layer costs one tensor. Beside it the recorded metric keeps three, for a gradient that nobody asks for: the softmax, the logarithm, and their product. The
+# metric's values and the loss's gradients agree either way.
 
 # %% alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the memory, layer by layer
@@ -269,7 +262,7 @@ ax.set(ylabel="memory of kept tensors (KiB)", ylim=(0, 1.2 * kibibytes * sum(kep
 plt.show()
 
 # %% [markdown]
-# And time? The metric is computed either way, and the backward pass, which starts at the loss, does not visit it here.
+# And time? Here the metric is computed either way, and the backward pass, which starts at the loss, does not visit it.
 
 # %% tags=["nbval-ignore-output"]
 milliseconds = {True: [], False: []}
@@ -304,7 +297,7 @@ assert visited == ["backward pass"]
 assert 0.6 < fastest[True] / fastest[False] < 1.6
 
 # %% [markdown]
-# Next to nothing, here. `stop_recording` is a tool for memory.
+# Next to nothing. What the block saved is memory.
 #
 # ### Exercise: A metric that costs no memory (5 min)
 #
@@ -323,7 +316,7 @@ exercises.metric_off.check(loss_and_metric)
 # %% [markdown]
 # ## 3. Reset: start over
 #
-# `tape.reset()` empties the tape and goes on recording. The same $z = x^2 + y^2$; this time `y * y` *is* recorded, and then the tape is reset.
+# `tape.reset()`, called in the tape's own block, empties the tape, which then goes on recording. The same $z = x^2 + y^2$; this time `y * y` *is* recorded, and then the tape is reset.
 
 # %%
 x = tf.Variable(2.0)
@@ -347,7 +340,7 @@ assert dz_dx.numpy() == 4.0
 assert dz_dy is None
 
 # %% [markdown]
-# The numbers of section 1, for the same reason: no record of `y * y` is left.
+# The numbers of section 1: no record of `y * y` is left.
 #
 # **Predict.** Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
 
@@ -374,8 +367,7 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. A source that you named yourself is not: a tensor, a
-# variable that is not trainable, and every variable of a tape with `watch_accessed_variables=False`. The cure is to say so again.
+# The tape has forgotten what it *watched*, too. `v`, a trainable variable, is watched again as `v * t` reads it. `t`, which you named yourself, is not. The cure is to name it again.
 
 # %%
 with tf.GradientTape() as tape:
@@ -397,20 +389,14 @@ with tf.GradientTape() as tape:
     assert len(tape.watched_variables()) == 1
     tape.reset()
     assert len(tape.watched_variables()) == 0
-for check_watches, check_v in ((False, v), (True, tf.Variable(3.0, trainable=False))):
-    with tf.GradientTape(watch_accessed_variables=check_watches) as tape:
-        tape.watch(check_v)
-        tape.reset()
-        check_square = check_v * check_v
-    assert tape.gradient(check_square, check_v) is None
 
 # %% [markdown]
 # ## 4. Truncated backpropagation through time
 #
-# A **recurrent network** reads a stream, $h_{t+1} = \tanh(h_t W + x_t U)$, and must predict the next input from $h$. Backpropagation through *time* goes back through every step
-# since the start. Its memory and time grow with the length of the stream.
+# This **recurrent network** reads a stream, $h_{t+1} = \tanh(h_t W + x_t U)$, and must predict the next input from $h$. Backpropagation through *time* goes back through all steps
+# since the start, and the tape keeps a state for each, as in the opening cell.
 #
-# **Truncated** backpropagation goes back through a window. Every few steps: take the gradient, update, forget the record, keep the state.
+# **Truncated** backpropagation goes back through a window. After each window: take the gradient, update, forget the record, keep the state.
 
 # %% alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what crosses a reset
@@ -492,9 +478,9 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# At most 13 states: twelve in the window, and the one before it. The tape of a finished window is dropped, and its states with it.
+# At most 13 states: twelve in the window, and the one before it. The earlier ones are gone.
 #
-# Where a loop cannot leave the block of its tape, `reset` ends a window. The tape is persistent, since it answers once in each window, and takes the gradient under `stop_recording`, so as not to
+# Below, the loop stays in the block of one tape, and `reset` ends each window. The tape is persistent, since it answers once in each window, and takes the gradient under `stop_recording`, so as not to
 # record its own backward pass.
 
 
@@ -564,7 +550,7 @@ tf.get_logger().setLevel(check_level)
 
 # %% [markdown]
 # **What does the truncation leave out?** It cuts the gradient at the window's edge. Two weights, and a window of *one* step: $h \leftarrow a\,h + b\,x$, where $x$ is 1 at the first step and 0 at the next five. Only the last step has a loss, $(h - 1)^2$. It asks the
-# network to have kept what came in five windows before. The window of one step sees $h = a \cdot \text{(a constant)}$.
+# network to have kept what came in five windows before. The last window sees $h = a \cdot \text{(a constant)}$.
 
 # %%
 a, b = tf.Variable(0.5), tf.Variable(0.5)
@@ -581,9 +567,9 @@ for _ in range(300):
 print(f"a = {a.numpy():.3f}, b = {b.numpy():.3f}, memory at the end {memory.numpy():.3f}")
 
 # %% [markdown]
-# It learns to remember, through a window that reaches back one step! The last step rewards a larger $a$, and $a$ is the weight of *every* step. But $b$ has not moved. It acts at the first step alone, and no gradient arrives there.
+# It learns to remember, through a window that reaches back one step! The last step rewards a larger $a$, and $a$ is the weight of *every* step. But $b$ has not moved. It acts at the first step alone, and there no gradient arrived.
 #
-# So a truncated gradient is wrong by the way in which the weights acted before the window. By how much depends on how fast the network forgets. Below, $W$ is $\rho$ times an orthogonal matrix, which keeps lengths: each step shrinks the difference between two states at least by the factor $\rho$.
+# So this gradient leaves out the way in which the weights acted before the window. How much is that? Below, $W$ is $\rho$ times an orthogonal matrix, which keeps lengths: the smaller $\rho$, the sooner the network forgets.
 
 # %% tags=["nbval-ignore-output"]
 orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]
@@ -661,7 +647,7 @@ for _ in range(40):
 assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# At $\rho = 0.5$ a window of eight steps is off by less than 1 %; at 0.95 it is off by more than 15 %.
+# At $\rho = 0.5$ this gradient through eight steps is off by less than 1 %; at 0.95 by more than 15 %.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #
@@ -683,8 +669,8 @@ exercises.truncated.check(truncated_gradient)
 # %% [markdown]
 # ## 5. Going further: where a pause does not reach
 #
-# `stop_recording` pauses one tape, *while Python runs the block*. In a
-# `tf.function` that is while the function is traced. Below, the block is inside the function, and the tape outside.
+# `stop_recording` pauses one tape *while Python runs the block*. In the
+# `tf.function` below that is while it is traced. The block is inside the function, and the tape outside.
 
 # %%
 w = tf.Variable(3.0)
@@ -710,10 +696,10 @@ print("block inside the function:", inside.numpy())
 print("block around the call:    ", around.numpy())
 
 # %% [markdown]
-# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
-# records when the pause is over. Put the block around the call, or open the tape inside the function too, with no compiled `if` or loop between them.
+# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside had no effect: the answer is the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
+# recorded when the pause was over. Put the block around the call.
 #
-# A tape that has not been opened has nothing to pause, and says so:
+# This tape has not been opened, so there is nothing to pause:
 
 # %%
 unopened = tf.GradientTape()
@@ -730,31 +716,6 @@ with tf.GradientTape() as tape:
     again = cube_unrecorded() + w  # traced before: Python does not run
 assert tape.gradient(again, w).numpy() == 28.0
 
-
-@tf.function
-def both_inside():
-    with tf.GradientTape() as traced_tape:
-        with traced_tape.stop_recording():
-            cube = w**3
-        p = cube + w
-    return traced_tape.gradient(p, w)
-
-
-assert both_inside().numpy() == 1.0
-
-
-@tf.function
-def loop_between():
-    with tf.GradientTape() as traced_tape:
-        total = tf.constant(0.0)
-        for _ in tf.range(2):
-            with traced_tape.stop_recording():
-                square = w * w
-            total += square * w
-    return traced_tape.gradient(total, w)
-
-
-assert loop_between().numpy() == 54.0  # of 2 w³, as if there were no block
 with tf.GradientTape() as closed:
     cube = w**3
 for check_tape, check_error in ((unopened, RuntimeError), (closed, ValueError)):
@@ -785,7 +746,7 @@ for moment, remains in (("after del y", with_tape), ("after del tape", without_t
     print(f"{moment:15}", "y is in memory" if remains else "y is gone")
 
 # %% [markdown]
-# The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
+# The tape kept `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent, in the check, let go of it with
 # its answer.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -824,7 +785,7 @@ print(f"y*y frozen:     dz/dx = {frozen:.4f}")
 print(f"nothing frozen: dz/dx = {full[0]:.4f}, dz/dy = {full[1]:.4f}")
 
 # %% [markdown]
-# The same holds for a truncated gradient: it is the exact gradient of another function, in which the state before the window is frozen.
+# Section 4's truncated gradient, too, is that of another function, in which the state before the window is frozen.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -854,15 +815,15 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # %% [markdown]
 # ## Recap
 #
-# - `with tape.stop_recording():` runs a block and keeps it off the tape; what is computed there is a constant to the tape (section 1).
-# - For a metric in each layer it saved three quarters of the kept memory, and next to no time (section 2).
-# - `tape.reset()` forgets all records and everything that was watched; by default trainable variables are watched again when they are next used, and nothing else is (section 3).
-# - Truncated backpropagation through time keeps the state and drops the record every few steps. The states in memory no longer grow in number with the stream. No gradient arrives at what acts before the window alone; a weight that acts at every step may still learn to remember (section 4).
+# - `with tape.stop_recording():` ran `y * y` and kept it off the tape, to which `y_squared` was a constant (section 1).
+# - For a metric in each layer it saved three of four kept tensors, and next to no time (section 2).
+# - `tape.reset()` forgot the record and what was watched; the trainable variable was watched again at its next use, the tensor was not (section 3).
+# - Truncated backpropagation through time kept the state and dropped the record after each window. The states in memory no longer grew in number with the stream. No gradient arrived at the weight that acted before the window alone; the one that acts at every step learnt to remember (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a quantity that the loss needs is computed inside the block | `None`, or a wrong gradient, and no warning | keep inside only what you never differentiate |
-# | a watched tensor is used after `reset` | `None` | `watch` it again |
+# | a step whose derivative the loss needs is computed inside the block | `None`, or a wrong gradient, and no warning | keep inside only what you never differentiate |
+# | a tensor watched before `reset` is used after it | `None` | `watch` it again |
 # | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it inside the tape's `with` block |
 # | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
 # | a persistent tape computes gradients while it records | a warning, and the backward pass is recorded too | `with tape.stop_recording():` around `gradient` |
@@ -873,6 +834,5 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # - TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), sections "Stop recording" and "Reset/start recording from scratch".
 # - P. J. Werbos (1990), ["Backpropagation through time: What it does and how to do it"](https://doi.org/10.1109/5.58337).
 # - R. J. Williams, J. Peng (1990), ["An efficient gradient-based algorithm for on-line training of recurrent network trajectories"](https://doi.org/10.1162/neco.1990.2.4.490): truncated backpropagation through time.
-# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174): recompute instead of keeping.
 #
 # **Read next:** [06 Stop gradient](06_stop_gradient.ipynb) cuts one path and leaves the tape running.

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Stop gradient
 #
-# A tape follows every recorded path from a target back to a source. Sometimes you mean a value in a formula as a *number*, although it was computed from that source.
+# A tape follows the recorded paths from a target back to a source. Sometimes you mean a value in a formula as a *number*, although it was computed from that source.
 # **How do you cut one path and keep the others?**
 
 # %% [markdown] tags=["badges"]
@@ -76,7 +76,7 @@ for name, gradient in gradients.items():
 
 # %% [markdown]
 # Three times the value 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
-# takes its term away. Nothing warns. Where you want it, this is a tool; where you do not, a wrong gradient.
+# took its term away. Nothing warned. Where you want it, this is a tool; where you do not, a wrong gradient.
 #
 # **You will be able to**
 #
@@ -89,7 +89,7 @@ for name, gradient in gradients.items():
 # %% [markdown]
 # ## 1. Cut one path
 #
-# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass nothing goes through it: to every tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
+# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass nothing goes through it: to a tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
 # $(2, 3)$ had $y^2$ kept from the tape. `z = x**2 + tf.stop_gradient(y**2)` gives the same value and gradients, 13, 4 and `None`.
 #
 # The cut is at one place, and it matters which side of it you ask about.
@@ -127,24 +127,9 @@ with warnings.catch_warnings(record=True) as heard:
 assert any("Gradients do not exist" in str(warning.message) for warning in heard)
 with np.testing.assert_raises_regex(ValueError, "No gradients provided"):
     check_optimiser.apply_gradients([(dv_dy, y)])
-check_body = tf.keras.Sequential(
-    [
-        tf.keras.Input((4,)),
-        tf.keras.layers.Dense(3, kernel_regularizer="l2"),
-        tf.keras.layers.BatchNormalization(),
-    ]
-)
-with tf.GradientTape() as tape:
-    after_cut = tf.reduce_mean(tf.stop_gradient(check_body(tf.ones((8, 4)), training=True)) ** 2)
-    with_penalty = after_cut + tf.add_n(check_body.losses)
-d_kernel, *others = tape.gradient(with_penalty, check_body.trainable_variables)
-assert tf.norm(d_kernel) > 0.0  # by the regulariser's own path
-assert others == [None, None, None]
 
 # %% [markdown]
 # $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: $w$ enters after the cut. $y$ enters before it, and no other path leads there.
-#
-# To freeze the *trainable variables* of a layer, leave them out of the sources. A cut behind the layer is not enough: a regulariser in `model.losses` is a path of its own.
 
 # %% [markdown]
 # ## 2. A path, not a variable
@@ -204,7 +189,7 @@ for at, held in ((-1.3, ("f",)), (1.4, ("g",)), (2.0, ("f", "h"))):
     np.testing.assert_allclose(paths.gradient(at, held), slope, rtol=1e-6)
 
 # %% [markdown]
-# With $f$ and $g$ both cut, the path through $h$ is left, and its slope is 1 everywhere. With $g$ alone cut, at $x = 1.4$, the tape says *up* where the truth is *down*. And the dashed tangent always touches the dotted curve.
+# With $f$ and $g$ cut and $h$ open, the path through $h$ is left, and its slope is 1. With $g$ alone cut, at $x = 1.4$, the tape says *up* where the truth is *down*.
 
 # %% [markdown]
 # ### Exercise: One loss, two learners (5 min)
@@ -259,9 +244,9 @@ assert paused == [1.0, 7.0]
 assert stopped == [1.0, 1.0]
 
 # %% [markdown]
-# `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and both meet it.
-# So a function can cut its own path, without knowing which tape is running, also inside a
-# `tf.function` and in forward mode: take the `ForwardAccumulator` below on trust, until [12](12_forward_mode.ipynb).
+# `stop_recording` was a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and both met it.
+# So `partly` below cuts a path of its own, whoever differentiates it: a tape, through a
+# `tf.function`, or forward mode, whose `ForwardAccumulator` you may take on trust until [12](12_forward_mode.ipynb).
 
 
 # %%
@@ -294,14 +279,13 @@ assert compiled.experimental_get_tracing_count() == 1
 # | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
 # |---|---|---|
 # | what it is | a block | an operation on one tensor |
-# | whom it tells | one tape | every tape that records it, and forward mode |
-# | what it cuts | all that runs in the block | the paths through its result; other uses of `t` stay open |
-# | where it works | where the tape is at hand, and runs ([05](05_recording_control.ipynb), section 5) | also in a layer or a `tf.function` |
+# | whom it told here | one tape | both tapes, and forward mode |
+# | what it cuts | what runs in the block, eagerly | the paths through its result; other uses of `t` stay open |
 
 # %% [markdown]
 # ## 4. A straight-through estimator
 #
-# A cut can also *replace* a derivative. Rounding is a staircase, and its gradient is `None`: nothing can be trained through it. Now write
+# A cut can also *replace* a derivative. Rounding is a staircase, and for `tf.round` the tape gives `None`. Now write
 #
 # $$q = x + \operatorname{stop}(\operatorname{round}(x) - x).$$
 #
@@ -334,21 +318,12 @@ assert plain_gradient is None
 assert estimate.numpy() == 1.0
 spread = tf.random.normal((10_000,)) * 10.0 ** tf.random.uniform((10_000,), -8.0, 8.0)
 np.testing.assert_array_equal(straight_through_round(spread), tf.round(spread))
-large = tf.constant(1e8)
-with tf.GradientTape() as tape:
-    tape.watch(large)
-    exact_sign = tf.stop_gradient(tf.sign(large)) + (large - tf.stop_gradient(large))
-assert (large + tf.stop_gradient(tf.sign(large) - large)).numpy() == 0.0
-assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1.0)
 
 # %% [markdown]
-# On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient
+# On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. This gradient
 # belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
-# In floating point a value far smaller than $x$ is lost on the way: with `tf.sign`, the result at $10^8$ is 0 in float32. There write
-# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))`: the bracket is exactly 0 for finite $x$.
-#
-# Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
+# Put it to work: a linear model whose five weights must be whole numbers. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
 
 # %%
 true_weights = np.random.default_rng(seed).integers(-3, 4, size=(5, 1)).astype(np.float32)
@@ -401,7 +376,7 @@ with tf.GradientTape() as tape:
 assert tape.gradient(loss, latent) is None
 
 # %% [markdown]
-# Straight through, all five weights are found. The latent weights do not stop *at* the whole numbers. Each stops somewhere in the band that rounds to the right one: once all five are right, the error is zero, and so is the
+# Straight through, all five weights are found. Each latent weight stops somewhere in the band that rounds to the right number: once all five are right, the error is zero, and so is the
 # gradient.
 
 # %% [markdown]
@@ -441,7 +416,7 @@ exercises.turn_gradient.check(scale_gradient)
 #
 # $$\overline{(p\,t^2 - t^2)^2} + \overline{(c - p\,t^2)^2}.$$
 #
-# A constant cannot follow a parabola, so the student stays wrong. The teacher alone would end at $p = 1$. But two paths lead to $p$: through the teacher's own error, and through the student's *target*.
+# A constant does not fit this parabola, so the student stays wrong. The teacher alone would end at $p = 1$. But two paths lead to $p$: through the teacher's own error, and through the student's *target*.
 #
 # **Predict.** Nothing is cut, and both are trained. Where does $p$ end: "below 1", "at 1" or "above 1"?
 
@@ -490,17 +465,17 @@ np.testing.assert_allclose(learnt["cut"][0], 1.0, rtol=1e-3)
 assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 
 # %% [markdown]
-# Below 1. The loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. Open, descent does both. It ends with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
+# Below 1. This loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. With the path open, descent did both. It ended with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
 # `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not.
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
 #
-# Every value is still computed. A cut may save the work of the backward pass, and the memory that
-# the tape keeps for it.
+# Below, all values are still computed. Does a cut save the work of the backward pass, and the memory that
+# the tape keeps for it?
 #
-# The branch below is a chain of operations that count the calls of their backward function. Take its `tf.custom_gradient` on trust, until [07](07_custom_gradients.ipynb) explains it. A weak reference tells
+# The branch is a chain of operations that count the calls of their backward function. Take its `tf.custom_gradient` on trust, until [07](07_custom_gradients.ipynb) explains it. A weak reference tells
 # whether a result is still in memory.
 
 # %%
@@ -605,12 +580,12 @@ assert check_tape.gradient(check_cut, check_layer.kernel) is not None  # recorde
 assert check_tape.gradient(check_paused, check_layer.kernel) is None
 
 # %% [markdown]
-# Every cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
+# Each cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
 #
-# Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the *beginning* nothing in the
-# branch is watched, so nothing is recorded, as under `stop_recording`. That holds because this branch has no variables. A tape at its default watches a layer's variables whatever comes in: there, `stop_recording` is the way.
+# Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After the cut at the *beginning* nothing in the
+# branch was watched, so nothing was recorded, as under `stop_recording`. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel: there, use `stop_recording`.
 #
-# All this is eager code. A `tf.function` sees its whole program before it runs: do not carry these counts over.
+# All this is eager code: do not carry these counts over to a `tf.function`.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
@@ -776,27 +751,14 @@ np.testing.assert_allclose(values_cut, truth, atol=1e-4)
 np.testing.assert_allclose(values_open, np.arange(2, states + 2) / (states + 3), atol=1e-4)
 assert loss_open < loss_cut - 1e-3
 assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
-for rewards in ((1.0, 1.0), (0.0, 2.0)):  # always to the right; the last step pays for certain, or at random
-    for cut in (True, False):
-        certain = tf.Variable(tf.zeros(5))
-        for _ in range(600):
-            with tf.GradientTape() as tape:
-                loss = 0.0
-                for paid in rewards:
-                    target = tf.pad(certain, [[0, 1]])[1:] + paid * tf.one_hot(4, 5)
-                    loss += 0.25 * tf.reduce_sum(((tf.stop_gradient(target) if cut else target) - certain) ** 2)
-            certain.assign_sub(0.5 * tape.gradient(loss, certain))
-        np.testing.assert_allclose(certain, np.ones(5), atol=2e-3)
-        np.testing.assert_allclose(loss, 0.5 if rewards[0] == 0.0 else 0.0, atol=1e-4)
 
 # %% [markdown]
-# A lower loss, and wrong values: as in section 5, descent also moves the targets, and draws neighbours together. It can, because one state has two *next states*, and no table fits both. For a walker that
-# always goes right there is one next state, and both versions find the truth.
+# A lower loss, and wrong values: as in section 5, descent also moves the targets, and draws neighbours together.
 
 # %% [markdown]
 # ## 8. Check it independently
 #
-# A cut can be stated without a tape: what is cut is held at its present value. Central differences in float64 of *that* function give the tape's
+# The cuts of sections 1 and 2 can be stated without a tape: what is cut is held at its present value. Central differences in float64 of *that* function give the tape's
 # answers. For the straight-through estimator they disagree, as they must: the staircase is flat at 0.7.
 
 # %%
@@ -833,18 +795,18 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # %% [markdown]
 # ## Recap
 #
-# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when this value is held still (sections 1 and 2).
-# - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation, for tapes and for forward mode (section 3).
-# - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
+# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returned the gradient of what was left with this value held still (sections 1 and 2).
+# - `stop_recording` told one tape; `stop_gradient` is part of the computation, for the tapes and for forward mode (section 3).
+# - `x + tf.stop_gradient(tf.round(x) - x)` rounds, and differentiates like the identity; with it, five weights were trained through a rounding (section 4).
 # - With the path of its target open, a student that could not reach it drew the teacher away: a lower loss, and the wrong teacher (section 5).
 # - Run eagerly, a cut at either end of a branch saved its backward pass, and a cut at the beginning its memory, too. On the random walk the open target path led to wrong values (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a variable is to be frozen and only one of its paths is cut | the gradient of its other paths | cut every path, or leave the variable out of the sources |
-# | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
-# | the path of a target that is being learnt, left open | descent moves the target to its follower | `tf.stop_gradient(target)` |
-# | a cut at the end of a large branch | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
+# | `stop_gradient` around a factor that the formula does not mean as a number | a wrong gradient, perhaps of the wrong sign, and no warning | cut what it means as a number, and nothing else |
+# | the path of a target that is being learnt, left open | descent also moves the target to its follower | `tf.stop_gradient(target)` |
+# | a cut at the end of a large branch, in eager code | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
 #
 # **Further reading**
 #
@@ -854,4 +816,4 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # - L. Baird (1995), ["Residual algorithms: reinforcement learning with function approximation"](https://doi.org/10.1016/B978-1-55860-377-6.50013-X).
 # - R. S. Sutton, A. G. Barto (2018), ["Reinforcement learning: an introduction"](http://incompleteideas.net/book/the-book-2nd.html): the random walk, semi-gradients, and the naive residual gradient.
 #
-# **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by any other.
+# **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by one of your own.

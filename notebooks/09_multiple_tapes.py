@@ -17,8 +17,7 @@
 # %% [markdown]
 # # Multiple tapes
 #
-# While one tape records, others can record the same operations, each for sources of its own. A tape can even record what another one
-# does when it is asked.
+# While one tape records, others can record the same operations. A tape can even record what another one does when it is asked.
 # **What do several tapes over one computation give you, and what do they cost?**
 
 # %% [markdown] tags=["badges"]
@@ -104,17 +103,17 @@ timeline(
 plt.show()
 
 # %% [markdown]
-# One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a constant, and $2x = 6$. `tape_1` saw everything: $2x + 3x^2 = 33$.
-# Asking the first did not use up the second.
+# One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a
+# constant, and $2x = 6$. To `tape_1` it is not: $2x + 3x^2 = 33$. Asking the first did not use up the second.
 #
-# For several *gradients* one tape is enough, with a list of sources, or persistent. A second tape is for a second **record**: one that pauses, watches something else, is dropped at another time, or holds the first one's backward pass.
+# The second tape holds a second **record**. Those below watch something else, are dropped at another time, or hold the first one's backward pass.
 #
 # **You will be able to**
 #
-# - differentiate one target with several tapes, and say what each of them knows (section 1),
+# - differentiate one target with two tapes, and say what each of them knows (section 1),
 # - draw nested tapes as a timeline, and say what the outer one records (section 2),
 # - give each tape a set of its own to watch (section 3),
-# - say which tapes are expensive, in memory and in work of the backward pass (section 4),
+# - count what a tape keeps, and the layers that its backward pass visits (section 4),
 # - hand a gradient from one tape to the next (section 5).
 #
 # ## 1. Two tapes, two sources
@@ -160,12 +159,13 @@ assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
 timeline(
     ["a = sin(x_0)", "b = sigmoid(x_1)", "y = a + b", "gradient"],
     {"tape_0": ([(-0.45, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [1, 2], 3)},
-    "Each tape writes down what depends on its own source",
+    "tape_0 writes down the sine and the sum, tape_1 the sigmoid and the sum",
 )
 plt.show()
 
 # %% [markdown]
-# Both tapes were open while `y` was made, yet each wrote down only what depends on its *own* source. To `tape_0` the sigmoid is a constant that is added: it knows of no path, and says `None`.
+# Both tapes were open while `y` was made, yet `tape_0` did not write down the sigmoid, nor `tape_1` the sine. To `tape_0` the sigmoid is a constant
+# that is added: it knows of no path from $x_1$, and says `None`.
 
 # %% [markdown]
 # ### Exercise: Two players, two losses (6 min)
@@ -230,7 +230,7 @@ assert len(check_rows) > 1
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
 #
-# With `watch_accessed_variables=False` a tape watches what you name.
+# `watch_accessed_variables=False` turns automatic watching off; `watch` names the sources.
 #
 # The model has two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -328,7 +328,7 @@ draw(tape, loss, [w1, w2])
 plt.show()
 
 # %% [markdown]
-# The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with `w2`, and goes on to the loss.
+# The first layer ran and left no record. The record begins at the product with `w2`, and goes on to the loss.
 #
 # One tape that watches all five would have answered for all, in one backward pass.
 
@@ -355,7 +355,7 @@ for key in ("w1", "b1", "w2", "b2"):
 # %% [markdown]
 # ## 4. What watching too much costs
 #
-# Which tensors a tape keeps ([05](05_recording_control.ipynb), section 2) depends on what it watches. Here is a deep model, and a count of those that are still in memory:
+# Which tensors does a tape keep ([05](05_recording_control.ipynb), section 2)? Here is a deep model, and a count of those that are still in memory:
 
 # %%
 weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]
@@ -382,9 +382,9 @@ loss, references = deep_model()
 print("tensors alive, without a tape:", alive(references).sum())
 
 # %% [markdown]
-# Three tapes again: one watches all weights, as in training; one the last weight, a new head on a frozen model; and one the inputs, to ask which input matters.
+# Three tapes again: one watches all twelve weights; one the last weight, a new head on a frozen model; and one the inputs.
 #
-# **Predict.** The model has `depth` = 12 layers, each with an activation that a tape may have to keep. How many tensors does each tape keep?
+# **Predict.** The model has `depth` = 12 layers, each with a product and an activation. How many tensors does each tape keep?
 
 # %%
 exercises.activations.guess([..., ..., ...])  # watching all weights, the last weight, the inputs
@@ -425,7 +425,7 @@ assert alive([check_branch]).tolist() == [0]
 kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
 
 _, ax = plt.subplots(figsize=(8, 2.6), layout="constrained")
-title = "A tape keeps what the operations that it recorded need"
+title = "What each of the three tapes keeps of the layers"
 plots.matrix(
     list(kept.values()), title=title, xlabel="layer", ylabel="the tape watches", limit=2, ax=ax, colorbar=False
 )
@@ -440,10 +440,11 @@ plt.show()
 # %% [markdown]
 # The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`.
 #
-# The tape of the inputs has a single source, and keeps as much as the tape of all weights. Here it does not matter how *many* sources there are, but how much comes **after** them.
+# The tape of the inputs has a single source, and keeps as much as the tape of all weights. Not the *number* of sources made the difference here, but
+# how much comes **after** them.
 #
-# The other half of the cost is the backward pass. To count it, put a probe behind each layer: an identity whose backward
-# function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
+# Then there is the backward pass. To count it, put a probe behind each layer: an identity whose backward function counts its calls
+# ([custom gradients](07_custom_gradients.ipynb)).
 
 # %%
 passed = []
@@ -491,10 +492,9 @@ assert [modest, greedy] == [1, depth]
 np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
-# The same gradient, and twelve layers visited instead of one: run eagerly, this tape goes back through *all layers that it recorded*. With the
-# tape inside a `tf.function`, TensorFlow removes such work before it runs. A tape around one keeps and visits all of it, whichever weight you watch.
+# The same gradient, and twelve layers visited instead of one: run eagerly, this tape went back through *all layers that it had recorded*.
 #
-# And several tapes over one run? Each has its own list of operations.
+# And three tapes over one run?
 #
 # **Predict.** Two tapes that watch all weights record the same run, and a third that watches the last weight. How many activations are alive? Then the
 # tapes are dropped, one after the other. How many are left each time?
@@ -529,8 +529,8 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# A list holds *references*: a tensor that several tapes keep is in memory once, and here it is free when the last of them is gone. So a second tape that watches the same costs little memory. A forgotten one that
-# watches too much costs all of it, however modest the others are.
+# A tape holds *references*: the twelve activations are in memory once, though `first` and `second` both keep them. `second` added none; had you
+# forgotten to drop it, it would still hold twelve.
 
 # %% [markdown]
 # ### Exercise: Pay for the head alone (5 min)
@@ -588,10 +588,8 @@ print("at h:", upstream.numpy())
 print("at x:", in_two.numpy())
 
 # %% [markdown]
-# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: print it, change it, or send it
-# elsewhere. But look whether it is `None`, as without `tape_2.watch(h)`: `tape_1` would then begin with ones, and not say so.
-#
-# In *pipeline parallelism* each machine records its own layers, and sends the gradient at the boundary to the machine before it.
+# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: print it, or change it. But look
+# whether it is `None`, as without `tape_2.watch(h)`: `tape_1` would then begin with ones, and not say so.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -662,23 +660,22 @@ for found in gradients.values():
 # %% [markdown]
 # ## Recap
 #
-# - Tapes that are open together record independently. Each knows the paths that begin at its own sources; using one up, or pausing it, leaves the others alone (section 1).
-# - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
-# - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
-# - Run eagerly, a tape keeps what comes after its sources, and went back through all twelve layers that it had recorded, for the last weight, too (section 4).
-# - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; where it is `None`, the first takes ones (section 5).
+# - Two tapes over one run gave two gradients. To `tape_0` the sigmoid was a constant, to `tape_1` the sine; asking or pausing one left the other as it was (section 1).
+# - For $y''$ the inner tape was asked while the outer one was open, and the outer one recorded its backward pass (section 2).
+# - `watch_accessed_variables=False` and `watch` give a tape its own set of sources; the head's tape left no record of the first layer (section 3).
+# - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 4).
+# - Where two tapes record one stretch each, hand the second's gradient at `h` to the first as `output_gradients`; handed `None`, the first began with ones (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a tape is asked for another tape's source | `None` | ask the tape that watches it |
-# | `watch_accessed_variables=False`, and a source not watched | `None` | `watch` each source before its first use |
-# | one early source is watched besides a late one | memory and time as if everything after it were watched | put the tape into a `tf.function`; eagerly, watch the late source alone |
-# | a tape that is persistent, or was not asked, outlives its use | its tensors stay in memory | `del tape`, or leave the function that made it |
+# | a source that this tape does not watch, and that depends on nothing it watches | `None` | ask the tape that watches it, or `watch` it before its first use |
+# | all weights are watched, and the last one's gradient is wanted | in section 4 twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
+# | a tape that was not asked is still there | what it keeps stays in memory | drop it, with `del` |
 #
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
-# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855): how tapes are made, and why they can be nested.
+# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855).
 # - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, ["Automatic Differentiation in Machine Learning: a Survey"](https://arxiv.org/abs/1502.05767).
 # - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
 # - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.

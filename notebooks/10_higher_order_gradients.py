@@ -17,8 +17,8 @@
 # %% [markdown]
 # # Higher-order gradients
 #
-# A backward pass is made of ordinary operations, and a tape can record those as well. Put one tape inside another and you can train a
-# model whose loss contains a gradient.
+# `gradient` runs TensorFlow operations, and a second tape can record those as well. With one tape inside another you can train a model whose loss
+# contains a gradient.
 # **How do you differentiate a gradient?**
 
 # %% [markdown] tags=["badges"]
@@ -93,7 +93,7 @@ print(table(outer, dy_dx, x))
 
 # %% [markdown]
 # Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, $3 \cdot x^2$. To the outer
-# tape these are two operations like any others, run inside its block.
+# tape they are two operations, run inside its block.
 #
 # **Predict.** Both tapes record the same line again, but now `inner.gradient` stands outside both blocks. What are the first and the second derivative?
 
@@ -131,11 +131,10 @@ np.testing.assert_allclose(outer.gradient(inside_both, x), 6.0, rtol=1e-6)
 assert explain(too_early, late, x).code == "target_after_tape"
 
 # %% [markdown]
-# The first derivative is still right: a tape may be asked after its block has closed. But the backward pass ran when nobody was recording. To the outer
-# tape `dy_dx` is a number from nowhere, and the second derivative is `None`, without an error.
+# The first derivative is still right. But the backward pass ran when neither tape was recording. To the outer tape `dy_dx` is a number from nowhere,
+# and the second derivative is `None`, without an error.
 #
-# There is a second way to the same `None`. A tape watches trainable variables by itself; a *tensor* it watches only when told,
-# and `watch` speaks for one tape, not for the tensor.
+# There is a second way to the same `None`. `x` was a variable. Take a *tensor*, and tell the inner tape to watch it:
 
 # %%
 t = tf.constant(3.0)
@@ -151,9 +150,9 @@ print("dy/dt   =", dy_dt.numpy())
 print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
-# Watch it on both. Better still, write a function that returns a derivative. It gets order and watching right once, and it can be applied to its own
-# result: the inner call then runs inside the outer block by construction. It stops, with an error, where no path leads to `x` any more: of $2x$
-# the second one is `None`, and there is no third.
+# The outer tape was not told: watch `t` on both. Better still, write a function that returns a derivative. It gets order and watching right once, and
+# it can be applied to its own result: the inner call then runs inside the outer block. Of $2x$, though, the second derivative is `None`, and the
+# third an error.
 
 
 # %%
@@ -221,11 +220,11 @@ np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
 # %% [markdown]
 # ## 2. The gradient of a sum, not a Hessian
 #
-# The slope in the figure is `first(xs)`, with `xs` a vector of 201 points, and `gradient` of a vector is the gradient of its **sum**. For $x^3$,
-# element by element, this does no harm.
+# The slope in the figure is `first(xs)`, with `xs` a vector of 201 points: the gradient of the **sum** of 201 cubes. Each cube contains one point,
+# and the slopes are right.
 #
-# Now take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$, and each of its three
-# elements has a slope in three directions.
+# Now take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$, and each of these
+# three has a slope in three directions.
 #
 # **Predict.** How many numbers does the gradient of the gradient hold?
 
@@ -259,10 +258,10 @@ np.testing.assert_allclose(gradient, [4.0, 13.0, 4.0], rtol=1e-6)
 np.testing.assert_allclose(nested, [6.0, 12.0, 4.0], rtol=1e-6)
 
 # %% [markdown]
-# Three. The outer call differentiated the sum of the gradient's elements, so the result has the shape of `x`. To keep the elements apart, ask for the
-# **Jacobian** of the gradient: `outer.jacobian(gradient, x)`, which [11](11_jacobians.ipynb) explains. This matrix of all second derivatives is the **Hessian** of $f$.
+# Three. The outer call differentiated the sum of the gradient's elements. To keep them apart, ask for the **Jacobian** of the gradient:
+# `outer.jacobian(gradient, x)`, which [11](11_jacobians.ipynb) explains. This matrix of the nine second derivatives is the **Hessian** of $f$.
 #
-# Nested gradients are its **column sums**: $6 = 4 + 2 + 0$. For $x^3$, element by element, the Hessian is diagonal, and the column sums *are* the
+# The nested gradient is its **column sums**: $6 = 4 + 2 + 0$. Of the sum of the 201 cubes the Hessian is diagonal, and the column sums *are* the
 # second derivatives.
 
 # %%
@@ -285,11 +284,11 @@ plt.show()
 # %% [markdown]
 # ## 3. Penalise the input gradient
 #
-# How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of $\partial L/\partial x$. We would like
-# training to keep that norm small.
+# How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of
+# $\partial L/\partial x$. Let training keep that norm small.
 #
-# The norm contains a gradient, and the training step differentiates it once more, with respect to the *parameters*: **double backpropagation**, as
-# Drucker and LeCun called it in 1992. Batch 7, inputs 5, outputs 10:
+# The norm contains a gradient, and the training step differentiates it once more, with respect to the *parameters*: **double backpropagation**
+# (Drucker and LeCun, 1992). Batch 7, inputs 5, outputs 10:
 
 # %%
 inputs = tf.random.normal((7, 5))
@@ -323,11 +322,10 @@ draw(recorded, squared_norm, [kernel, bias])
 plt.show()
 
 # %% [markdown]
-# This is what the outer tape recorded, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same: each
-# tape keeps its own list. The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the
-# bias once.
+# This is what the outer tape recorded, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same.
+# The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the bias once.
 #
-# Two things go wrong in practice. First, let the loss be the plain sum of the layer's outputs.
+# Two things can go wrong. First, let the loss be the plain sum of the layer's outputs.
 #
 # **Predict.** What is now the gradient of the norm with respect to the bias?
 
@@ -368,10 +366,10 @@ w64 = kernel.numpy().astype(np.float64)
 gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), dbias, bias.numpy(), rtol=1e-5)
 
 # %% [markdown]
-# Each row of the input gradient is now the sum of the kernel's columns, whatever the input and the bias are. No path leads from the norm to the bias,
-# and that is `None`. In training the ordinary loss is added to the penalty, and the bias gets its gradient from there.
+# The seven rows of the input gradient are now alike: the sum of the kernel's columns, without input or bias. No path leads from the norm to the bias,
+# and that is `None`. Section 4 adds the ordinary loss, and a bias gets its gradient from there.
 #
-# Second, a dead ReLU. Behind a ReLU whose inputs are all negative the input gradient is exactly zero, which is all that the penalty can wish for.
+# Second, a dead ReLU. `dead_loss` lets no output through: the input gradient is exactly zero, the least that its norm can be.
 #
 # **Predict.** What is the gradient of the *norm* at this best possible point?
 
@@ -399,8 +397,8 @@ assert value.numpy() == 0.0
 np.testing.assert_array_equal(of_value, np.zeros((5, 10)))
 
 # %% [markdown]
-# A norm is a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The zero that lies behind it makes $\infty \cdot 0$, which is NaN, and one
-# step turns the whole kernel into NaN. The *squared* norm has no root:
+# `tf.norm` took a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The zero behind it makes $\infty \cdot 0$, which is NaN: one step
+# of gradient descent would turn the whole kernel into NaN. The *squared* norm has no root:
 
 # %%
 squared, of_squared, _ = penalty_gradients(dead_loss, size=lambda g: tf.reduce_sum(g**2))
@@ -434,10 +432,10 @@ exercises.penalty.check(penalised_gradient)
 #
 # $$\frac1n \sum_i \Bigl( \ell_i + \lambda \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2 \Bigr).$$
 #
-# Here the gradient of a sum is a help: $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$.
-# Batch normalisation, in training, would couple the examples; see [15](15_batch_jacobians.ipynb).
+# Here the gradient of a sum is a help: in this model $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient of $\sum_i \ell_i$ is
+# $\partial \ell_i/\partial x_i$.
 #
-# The training step calls `input_gradients`, with the inner tape, inside its outer tape's block. A weight of 0 gives ordinary training.
+# The training step calls `input_gradients`, with the inner tape, inside its outer tape's block. The plain network below is trained with weight 0.
 
 
 # %%
@@ -569,9 +567,7 @@ def penalty_and_gradient(normalise, kernel):
 
 
 # %% [markdown]
-# Central differences of the penalty know nothing of second derivatives on a tape.
-#
-# **Predict.** Both are computed in float64. How far is the tape's gradient from the differences: "less than 0.001 %", "more than 1 %" or "the tape has no second derivative"?
+# **Predict.** How far is the tape's gradient from central differences of the penalty: "less than 0.001 %", "more than 1 %" or "the tape has no second derivative"?
 
 # %%
 exercises.off_by.guess(...)  # one of the three, in quotes
@@ -605,13 +601,12 @@ np.testing.assert_allclose(tape.gradient(y, kernel), first_by_differences, rtol=
 # %% [markdown]
 # No error, no warning, and a wrong gradient. The *first* derivative through the same layer is right.
 #
-# The cause is one line in `tf.nn.moments`, which the layer calls. It computes the variance as
+# The cause is one line in `tf.nn.moments`, which this layer calls. It computes the variance as
 #
 # $$v = \frac1n \sum_i \bigl(x_i - \operatorname{stop}(\bar x)\bigr)^2,$$
 #
-# with `tf.stop_gradient` on the mean. For the first derivative that changes nothing: it leaves out a multiple of
-# $\sum_i (x_i - \bar x) = 0$. But that sum is zero only in *value*. In the gradient $\frac2n (x_i - \bar x)$ the mean still depends on every $x_j$, and the
-# second derivative needs that. Take three numbers:
+# with `tf.stop_gradient` on the mean. That leaves out of the first derivative a multiple of $\sum_i (x_i - \bar x) = 0$. But in what is left,
+# $\frac2n (x_i - \bar x)$, the mean is stopped too. It depends on all $x_j$, and the second derivative needs that. Take three numbers:
 
 
 # %%
@@ -641,12 +636,13 @@ plt.suptitle("The Hessian of the variance of three numbers")
 plt.show()
 
 # %% [markdown]
-# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check of
-# symmetry does not find it. `GroupNormalization`, and in training `BatchNormalization`, call `moments` too. A note in TensorFlow's source, from
-# [2018](https://github.com/tensorflow/tensorflow/pull/19609), says that the stop does not change the gradient. It is right about the first one.
-# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists more derivatives of TensorFlow and Keras that are wrong.
+# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check
+# of symmetry does not find it. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
+# `GroupNormalization(1)` and `BatchNormalization` with `training=True`, too. [A table](../ci/derivative_audit/RESULTS.md) lists more derivatives of
+# TensorFlow and Keras that are wrong.
 #
-# The cure is to write the variance out. `RMSNormalization`, which subtracts no mean, needs no cure. Where the Keras layer has to stay, see section 7.
+# The cure is to write the variance out. `RMSNormalization`, which subtracts no mean, agrees with its differences. Where the Keras layer has to stay,
+# see section 7.
 
 
 # %%
@@ -699,7 +695,7 @@ np.testing.assert_allclose(by_root_mean_square, differences(root_mean_square), r
 # %% [markdown]
 # ## 6. Going further: one row, one direction, one series
 #
-# If you want a single row of the Hessian, or one weighted sum of rows, a gradient is enough. `output_gradients` holds the weights of the sum:
+# For a single row of the Hessian, or one weighted sum of its rows, call `gradient`, with the weights as `output_gradients`:
 
 # %%
 with tf.GradientTape() as outer:
@@ -713,8 +709,8 @@ row = outer.gradient(gradient, x, output_gradients=tf.constant([0.0, 1.0, 0.0]))
 print("weights (0, 1, 0):", row.numpy())
 
 # %% [markdown]
-# This is the middle row of the matrix in section 2, for the price of one more backward pass. With other weights $v$ you get $Hv$, a
-# **Hessian–vector product**: [12](12_forward_mode.ipynb) computes it in another way, and [14](14_without_the_matrix.ipynb) builds on it.
+# This is the middle row of the matrix in section 2. With other weights $v$ you get $v^{\mathsf T} H$, which is $Hv$ as $H$ is symmetric: a
+# **Hessian–vector product**. [12](12_forward_mode.ipynb) computes it in another way, and [14](14_without_the_matrix.ipynb) builds on it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -769,8 +765,8 @@ exercises.taylor.check(taylor)
 # %% [markdown]
 # ## 7. Going further: keep the Keras layer
 #
-# `tapelab.derivatives` evaluates a function without the stop in `moments`. `value_and_gradient(f)` returns the value and a gradient that an outer tape can differentiate; `hvp(f)` is a
-# Hessian–vector product. The layer below is Keras' own.
+# `value_and_gradient` of `tapelab.derivatives` evaluates the score below without the stop in `moments`. It returns the value and a gradient, which
+# the outer tape differentiates. The layer is Keras' own.
 
 # %%
 with tf.GradientTape() as outer:
@@ -797,10 +793,11 @@ np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gra
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Two oracles that use no tape. For the function of section 2, central differences of the gradient in closed form give the Hessian.
+# Two oracles without a tape. For the function of section 2, take central differences of the gradient in closed form.
 #
-# For the training objective of section 4, a gradient within a gradient, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
-# $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and its central differences agree with the nested tapes.
+# For the training objective of section 4 take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
+# $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and its central
+# differences agree with the nested tapes.
 
 
 # %%
@@ -849,25 +846,25 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # %% [markdown]
 # ## Recap
 #
-# - Ask the inner tape inside the outer block, and watch a tensor on the outer tape, too. Otherwise the second derivative is `None` (section 1).
-# - For a vector, nested gradients are the column sums of the Hessian, which is the Jacobian of the gradient (section 2).
+# - Ask the inner tape inside the outer block, and watch a tensor on the outer tape, too. Where one of the two was missing, the second derivative of $x^3$ was `None` (section 1).
+# - With three inputs the gradient of the gradient was three numbers, the column sums of the Hessian. The Hessian is the Jacobian of the gradient (section 2).
 # - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of its gradient. Penalise the squared norm (sections 3 and 4).
-# - `tf.nn.moments` stops the gradient of the mean, so second derivatives with respect to the inputs of Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning (section 5).
+# - `tf.nn.moments` stops the gradient of the mean: through Keras' `LayerNormalization` the gradient of an input-gradient penalty was wrong, without a warning (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
-# | a tensor watched by the inner tape only | `None` | `watch` it on both |
+# | a tensor from outside, watched by the inner tape only | `None` | `watch` it on both |
 # | nested gradients taken for a Hessian | one number for each input, mixed | `jacobian` of the gradient |
-# | the penalty does not depend on a variable | `None` for that variable | add the ordinary loss |
-# | the norm of a gradient that is zero | NaN in the weights' gradients | penalise the squared norm |
-# | a penalty through a layer that calls `tf.nn.moments` | a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
+# | no path leads from the penalty to a variable | `None` for that variable | add the ordinary loss |
+# | `tf.norm` of an input gradient that is zero | in section 3 NaN in the kernel's gradient | penalise the squared norm |
+# | an input-gradient penalty through Keras' `LayerNormalization` | in section 5 a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
 #
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): higher-order gradients, input gradient regularisation.
 # - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
-# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty that recommends layer normalisation, so section 5 concerns it.
-# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468): the penalty at scale.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty, with layer normalisation recommended.
+# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468).
 #
 # **Read next:** [11 Jacobians](11_jacobians.ipynb) keeps every output apart instead of adding them up.

@@ -17,14 +17,13 @@
 # %% [markdown]
 # # Jacobians
 #
-# Ask a tape for the gradient of a target with many elements, and it adds them up first: you learn how their *sum* depends on each input. A Jacobian
-# keeps the outputs apart.
+# Ask a tape for the gradient of the two outputs below, and you learn how their *sum* depends on each input. A Jacobian keeps the outputs apart.
 # **How does each output depend on each input, and what does it cost to know?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 24 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 23 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -144,7 +143,7 @@ np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0)
 # The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is the sum of
 # the first column. In the picture the columns are where the steps of `a` alone and of `b` alone land.
 #
-# Often you need only the matrix's product with one vector. There are two such products.
+# Two products with this matrix follow, each with one vector.
 #
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is how the outputs
 # then move. A `ForwardAccumulator` carries it along; take it on trust until [12](12_forward_mode.ipynb).
@@ -175,13 +174,13 @@ print("u · Jv:", tf.tensordot(u, Jv, 1).numpy().round(4))
 print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 
 # %% [markdown]
-# The last two numbers are equal, for every $u$ and $v$:
+# The last two numbers are equal, as up to rounding they are for every $u$ and $v$:
 #
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
 # One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two random vectors test a
-# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$: an accumulator may use the
-# rule under test, and then a wrong rule that is linear passes.
+# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$. The accumulator of the check
+# below uses the rule under test, and a wrong rule passes.
 #
 # Tangents are solid, from left to right: the unit circle on the left, its image on the right. Cotangents are dashed, from right to left.
 
@@ -217,7 +216,7 @@ plt.show()
 # | JAX, torch.func | `jvp(f, (x,), (v,))` | `vjp(f, x)`, then a function of `u` |
 # | with a unit vector | one **column** of $J$ | one **row** of $J$ |
 #
-# Neither product builds the matrix. Here both run through the operations of $f$, with $3b$ as a node of its own:
+# Here both run through the operations of $f$, with $3b$ as a node of its own:
 
 # %%
 a, b = tf.unstack(point)
@@ -263,8 +262,8 @@ ax.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives $2 \cdot 0.6 +
-# 3 \cdot (-0.8) = -1.2$.
+# Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives
+# $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -289,8 +288,8 @@ assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
 # %% [markdown]
 # ## 2. A scalar source
 #
-# You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with $y_k = \sigma(x_k + \delta)$, $\partial
-# y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
+# You want the derivative of the sigmoid at 201 points at once. Give all points one common knob: with $y_k = \sigma(x_k + \delta)$,
+# $\partial y_k/\partial\delta$ at $\delta = 0$ is $\sigma'(x_k)$.
 #
 # **Predict.** The target `y` has shape (201,), the source is a scalar. What is the shape of `tape.jacobian(y, delta)`?
 
@@ -320,8 +319,8 @@ assert abs(float(x[np.argmax(dy_dx)])) <= 20.0 / (points - 1)  # the peak is at 
 assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 
 # %% [markdown]
-# A scalar has no axes, so the target's are all there are; `gradient` returns the sum of all 201 entries. Each is $\sigma' = \sigma\,(1 - \sigma)$, with
-# its peak, one quarter, at zero.
+# The scalar `delta` has no axes, and the result has those of `y`; `gradient` returned the sum of the 201 entries. Each is
+# $\sigma' = \sigma\,(1 - \sigma)$, with its peak, one quarter, at zero.
 
 # %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
@@ -331,8 +330,7 @@ plt.show()
 # %% [markdown]
 # ## 3. A tensor source
 #
-# With a source that has axes of its own, the result has the **target's axes first, then the source's**. For a real target and source,
-# `jacobian[i..., j...]` is the derivative of `target[i...]` with respect to `source[j...]`.
+# A kernel has axes of its own. In the result of `tape.jacobian` the **target's axes come first, then the source's**.
 #
 # A batch of 7 examples with 5 features goes through 10 units: the output has shape (7, 10), the kernel (5, 10).
 #
@@ -366,8 +364,7 @@ np.testing.assert_allclose(jacobian, closed_form, rtol=1e-4, atol=1e-6)
 # The target's (7, 10), then the source's (5, 10). Entry `jacobian[n, o, i, k]` says how unit `o`, on example `n`, depends on the
 # kernel's element `[i, k]`.
 #
-# `gradient` is the derivative of the sum over all target elements. So sum the Jacobian over the *target's* axes, the first two,
-# and you have it:
+# Sum this Jacobian over the *target's* axes, the first two, and you have the `gradient`:
 
 # %% tags=["nbval-ignore-output"]
 gradient = tape.gradient(y, layer.kernel)
@@ -380,7 +377,7 @@ print(f"largest difference: {difference:.0e}")
 # %% [markdown]
 # The difference is rounding. Section 7 has a function for which they do *not* agree.
 #
-# Unit `o` reads column `o` of the kernel and no other. So nine in ten entries are zero. Here is the first example's part, one row for each unit:
+# Unit `o` reads column `o` of the kernel and no other: nine in ten entries are zero. Here is the first example's part, one row for each unit:
 
 # %% alt="Heat map. A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one example's Jacobian
@@ -413,15 +410,14 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 #
 # $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
-# `tape.jacobian` has computed and stored every zero. Section 8 shows how to write such a formula down.
+# `jacobian` holds the zeros, too. Section 8 shows how to write such a formula down.
 
 # %% [markdown]
 # ## 4. Several sources, several targets
 #
-# `sources` may be a container, as in `gradient`, nested or not. The result has the same structure.
+# Here `sources` is a dictionary, and so is the result.
 #
-# A source from which no recorded path leads to the target gives `None`, or zeros of the full shape if you ask for them. For a Keras variable, ask with
-# its `.value`.
+# No path leads from `unused` to `y`: that is `None`, or zeros of the full shape if you ask for them.
 #
 # The first line below holds back a warning: outside a `tf.function` each of these calls of `jacobian` traces a new graph (section 9).
 
@@ -438,8 +434,7 @@ print("bias:  ", jacobians["bias"].shape)
 print("unused:", jacobians["unused"], "or", zeros.shape)
 
 # %% [markdown]
-# Targets are another matter. `gradient` takes a list of targets and adds their gradients. `jacobian` wants one tensor, and its message
-# does not say so:
+# Targets are another matter. `jacobian` refuses a list of two, with a message that speaks of something else:
 
 # %%
 with tf.GradientTape() as tape:
@@ -492,8 +487,8 @@ np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ## 5. What it costs: passes
 #
-# Eagerly and with `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other, and needs a persistent tape. To count
-# them, put an identity into the path that notes each upstream gradient: a custom gradient ([07](07_custom_gradients.ipynb)).
+# With `experimental_use_pfor=False` the call below makes its backward passes one after the other, on a persistent tape. To count them, put an
+# identity into the path that notes each upstream gradient: a custom gradient ([07](07_custom_gradients.ipynb)).
 #
 # **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
 
@@ -528,8 +523,8 @@ np.testing.assert_allclose(looped, jacobian, rtol=1e-5, atol=1e-6)
 # %% [markdown]
 # One pass for each of the $7 \cdot 10$ target elements: each is a product with a unit cotangent, and gives one row.
 #
-# The other direction counts the other way. One forward pass follows one unit *tangent* and gives one **column**. Below, both are tried on $B \tanh(H
-# \tanh(Ax))$ with one wide square layer, which counts its evaluations.
+# One forward pass follows one unit *tangent* and gives one **column**. Below, both ways are tried on $B \tanh(H \tanh(Ax))$ with one wide square
+# layer, which counts its evaluations.
 
 
 # %%
@@ -584,10 +579,8 @@ for m, n in shapes:
     print(f"{m:3} × {n:3}: {passes[m, n][0]:3} passes by rows, {passes[m, n][1]:3} by columns")
 
 # %% [markdown]
-# Rows for a wide Jacobian, columns for a tall one. A loss is the widest of all, one output and a million inputs: so training runs in reverse mode.
-#
-# The smaller side is the price of a function of which nothing else is known. One with a narrow middle, $\mathbb R^{128} \to \mathbb R^2 \to \mathbb R^{128}$, has two
-# Jacobians of two passes each, and their product is its own: four passes, not 128. Known zeros can save passes, too ([12](12_forward_mode.ipynb)).
+# Fewer by rows for the two wide Jacobians, fewer by columns for the two tall ones. A loss of a million weights has one row: training runs in reverse
+# mode.
 #
 # Does the clock agree? Compile both ways, let them take turns, and take the median of 15.
 
@@ -628,9 +621,8 @@ for ax, title, ylabel in (
 plt.show()
 
 # %% [markdown]
-# The clock agrees about the winner at both ends, and falls short of $128 / 2 = 64$ for the tallest. Passes are not equal: the rows share one
+# The clock agrees about the winner at both ends, and falls short of $128 / 2 = 64$ for the tallest. These passes are not equal: the rows share one
 # evaluation, while each forward pass computes the value again. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32.
-# Decide by counts where they are far apart.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -663,7 +655,7 @@ exercises.fewest_passes.check(jacobian_of)
 # %% [markdown]
 # ## 6. What it costs: bytes
 #
-# The size of a Jacobian is the *product* of the sizes of target and source.
+# A Jacobian has as many entries as the *product* of the sizes of target and source.
 #
 # **Predict.** A layer takes images of 784 pixels to 512 units; its kernel has 1.5 MiB. You want the Jacobian of its output with respect to its
 # kernel, for a batch of 128. How many GiB is that?
@@ -690,9 +682,8 @@ assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * output
 assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 
 # %% [markdown]
-# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is one product $u^\top
-# J$, and takes 1.5 MiB. Ask for less: a gradient, one row, one product. Where examples do not influence each other, [15](15_batch_jacobians.ipynb)
-# leaves out the zeros between them.
+# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is one product
+# $u^\top J$, of 1.5 MiB. Here the examples do not influence each other, and [15](15_batch_jacobians.ipynb) leaves out such zeros.
 
 # %% [markdown]
 # ## 7. A Jacobian that is wrong
@@ -734,15 +725,14 @@ assert misses["second"] < 1e-5
 np.testing.assert_array_equal(first(x), second(x))
 
 # %% [markdown]
-# No error, no warning, and TensorFlow's own Jacobian is off by as much as it is large. The gradient is right.
+# No error, no warning, and TensorFlow's own Jacobian of `first` is wrong. The gradient is right.
 #
-# By default `jacobian` traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream
-# gradients. The rewriting is called `pfor`, and has a rule for each kind of operation. The rule of `tf.roll` adds 1 to the axis, so −1 becomes 0: it rolls
-# the *stack*, and the rows change places. With `experimental_use_pfor=False` nothing is stacked.
+# By default `jacobian` traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream gradients. The
+# rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. With
+# `experimental_use_pfor=False` the passes run one by one, without a stack.
 #
-# You cannot know which of some three hundred rules has such a fault. You can test the result. The sum is the product with a cotangent of ones; a **random
-# cotangent** also sees errors that cancel in the sum. Where the product itself is no more than rounding, compare the difference and not the ratio.
-# A custom gradient that clips its upstream gradient can fail the test as well: it is not linear, so no matrix is its Jacobian.
+# You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees two exchanged rows, in the check below,
+# which the sum does not. Where the product itself is no more than rounding, compare the difference and not the ratio.
 
 
 # %%
@@ -790,8 +780,8 @@ assert product_error(check_tape, check_y, x, check_rows) > 0.1  # and no rule of
 # %% [markdown]
 # ## 8. Going further: by index arithmetic
 #
-# A closed form such as that of section 3 takes no tape. Write down one entry of the target, with letters for its axes, and *other* letters for the source's.
-# Then two rules do the rest:
+# For a closed form such as that of section 3, write down one entry of the target, with letters for its axes, and *other* letters for the source's.
+# Two rules help:
 #
 # - an input changes with itself and with no other input, $\partial x_j/\partial x_k = \delta_{jk}$;
 # - in a sum over $j$, $\delta_{jk}$ leaves the one term with $j = k$.
@@ -821,7 +811,7 @@ np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
 assert by_letters.shape == (3, 4)
 
 # %% [markdown]
-# Your turn, without a tape. Where your Jacobian differs, you see it beside the right one, with the wrong entries crossed out.
+# Your turn, without a tape.
 #
 # ### Exercise: Running sums (4 min)
 #
@@ -865,10 +855,7 @@ exercises.pairs.check(jacobian_of_differences)
 # %% [markdown]
 # ## 9. Going further: inside one call
 #
-# The stack of section 7 does the arithmetic of 70 passes; the overhead is nearer to that of one.
-#
-# Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. The
-# `tf.function` below traces once:
+# Three eager calls trace the stacked pass of section 7 three times. The `tf.function` below traces it once:
 
 # %%
 with tf.GradientTape(persistent=True) as tape:
@@ -894,8 +881,8 @@ print("traces in three eager calls:   ", eager_traces)
 print("traces in three compiled calls:", len(upstreams))
 
 # %% [markdown]
-# The stack has a price. It holds an **intermediate gradient** once for each target element, which can take far more memory than the
-# result. A network of 5 features, 4096 hidden units and 6 outputs shows it. The shapes are read off the traced graph, so nothing is computed here:
+# In the check, an eager call takes more than three times as long as a compiled one. The stack has a price, too: an **intermediate gradient**, once
+# for each target element. Take a network of 5 features, 4096 hidden units and 6 outputs, and read the shapes off the traced graph:
 
 # %%
 into_hidden = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
@@ -918,8 +905,8 @@ print(f"the result:         {jacobian_bytes((batch, 6), (batch, inputs)):9,} byt
 print(f"the largest tensor: {stack_bytes:9,} bytes")
 
 # %% [markdown]
-# The largest tensor is the hidden layer's gradient, of shape (42, 7, 4096): one slice for each of the $7 \cdot 6$ target elements, more than
-# 800 times the result. Where the stack does not fit, `experimental_use_pfor=False` trades time for memory.
+# The largest tensor is the hidden layer's gradient, of shape (42, 7, 4096): one slice for each of the $7 \cdot 6$ target elements, more than 800
+# times the result. With `experimental_use_pfor=False` the 42 passes run one after the other.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -963,7 +950,8 @@ np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 # %% [markdown]
 # ## 10. Going further: weights for a target
 #
-# Unless told otherwise, the backward pass of `gradient` starts with a one for every entry of the target. A cotangent puts weights of your own there, and you may choose them when the recording is over.
+# The opening's `gradient` weighed both outputs with 1. A cotangent puts weights of your own there, and you may choose them when the recording is
+# over.
 
 # %%
 knob = tf.Variable(2.0)
@@ -1030,26 +1018,26 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # ## Recap
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
-# - `tape.jacobian` gives one derivative for each element of the target. The target's axes come first; summed over them, it is the gradient. Sources may come in a container; the target is one tensor (sections 2 to 4).
-# - Without knowledge of its inside, a Jacobian takes a pass backwards for each output, or one forwards for each input; the elements are target size × source size (sections 5 and 6).
-# - A right Jacobian gives the tape's own product with a random cotangent (section 7).
+# - In the result of `tape.jacobian` the target's axes come first; summed over them, the layer's was its `gradient`. The sources came in a dictionary; a list of targets was refused (sections 2 to 4).
+# - By rows a Jacobian takes a backward pass for each output, by columns a forward pass for each input; it has target size × source size entries (sections 5 and 6).
+# - Compare a Jacobian's product with a random cotangent with the tape's own (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
-# | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
+# | target and source of the same shape | a transposed Jacobian has the right shape | check an entry off the diagonal by its value |
+# | `tf.roll` with a negative axis under `jacobian` | in section 7 wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
 # | no recorded path from the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
-# | `jacobian` called eagerly in a loop | slow, and a warning | put it in a `tf.function` |
-# | a wide layer on the way | out of memory, though the result is small | `experimental_use_pfor=False` |
+# | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | put it in a `tf.function` |
+# | a wide layer on the way | in section 9 a stack 800 times as large as the result | `experimental_use_pfor=False` |
 #
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians".
-# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: both modes, and what each costs.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition.
 # - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
-# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): how one traced pass does the work of many.
+# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): the stack of section 7.
 #
 # **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does;
 # [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) takes the Jacobian of a gradient;

@@ -17,13 +17,13 @@
 # %% [markdown]
 # # Forward mode
 #
-# A tape runs backwards: from one output to every input. Derivatives can also run forwards, beside the values, from one input to every output.
+# A tape's gradient runs backwards, from an output to the inputs. Derivatives can also run forwards, beside the values, from an input to the outputs.
 # **When is forward the better way to go?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 11 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 10 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -87,7 +87,7 @@ plt.show()
 
 # %% [markdown]
 # The frequency $t$ is one number, and it moves a whole curve. One run gave the curve and how *each* of its 201 points responds to $t$. One backward
-# pass of a tape gives a weighted sum of these 201 derivatives.
+# pass of a tape would give a weighted sum of these 201 derivatives.
 #
 # **You will be able to**
 #
@@ -116,8 +116,8 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 #
 # $$(u + \dot u\,\varepsilon)(v + \dot v\,\varepsilon) = uv + (\dot u v + u \dot v)\,\varepsilon + \dot u \dot v\,\underbrace{\varepsilon^2}_{0}$$
 #
-# The value is the product; the tangent is the product rule. A smooth function multiplies the tangent by its slope, $f(x + \dot x\,\varepsilon) = f(x) +
-# f'(x)\,\dot x\,\varepsilon$.
+# The value is the product; the tangent is the product rule. A smooth function multiplies the tangent by its slope,
+# $f(x + \dot x\,\varepsilon) = f(x) + f'(x)\,\dot x\,\varepsilon$.
 
 # %% alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what a dual number is
@@ -157,7 +157,7 @@ right.set(title="A slope turns one arrow into another", xlabel="x", ylabel="f(x)
 plt.show()
 
 # %% [markdown]
-# Each dual number is a point with an arrow. An operation moves the point and stretches the arrow: **forward-mode automatic differentiation**. In code:
+# A dual number is a point with an arrow. Carried through a program, it makes **forward-mode automatic differentiation**. In code:
 
 
 # %%
@@ -200,11 +200,10 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 
 # %% [markdown]
 # The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run. Here you read *downwards*,
-# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path and
-# add where paths meet.
+# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path
+# and add where paths meet.
 #
-# Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. With two inputs, this run would answer for *one*, the one that was
-# given the tangent 1.
+# Once `y` is there, `a` and `b` may be forgotten. With two inputs, of tangents 1 and 0, such a run would answer for the first.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -265,7 +264,7 @@ assert Jv.numpy().tolist() == [3.0, 1.0]
 # $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change with $x_1$.
 # A tape multiplies from the other side, $J^\top u$, and $u = (1, 0)$ picks a *row*.
 #
-# Any direction costs the same one pass. Along $(1, -2)$ the columns combine, $1 \cdot (3, 1) - 2 \cdot (2, 1)$:
+# Along $(1, -2)$ the columns combine, $1 \cdot (3, 1) - 2 \cdot (2, 1)$, still in one pass:
 
 # %%
 with tf.autodiff.ForwardAccumulator(x, tf.constant([1.0, -2.0])) as accumulator:
@@ -275,8 +274,6 @@ mixed = accumulator.jvp(y)
 print("J v =", mixed.numpy())
 
 # %% [markdown]
-# The tangent travels with the computation.
-#
 # **Predict.** `f(x)` is computed once more, after the context has closed. What does `.jvp` return for it?
 
 # %%
@@ -293,12 +290,13 @@ assert mixed.numpy().tolist() == [-1.0, -1.0]
 assert late is None
 
 # %% [markdown]
-# A tangent is computed beside its value, while the context is open. A tape can be asked later because it kept a record; the accumulator kept none.
+# The tangent of `y` was computed beside its value, while the context was open. For the later result the accumulator has no tangent, and no record to
+# compute one from.
 
 # %% [markdown]
 # ## 3. Through the variables of a model
 #
-# The moving quantity may be a model's weights. Hand the kernel of a Keras layer to the accumulator:
+# Let a model's weights move. Hand the kernel of a Keras layer to the accumulator:
 
 # %% tags=["nbval-ignore-output"]
 layer = tf.keras.layers.Dense(outputs, activation="tanh")
@@ -314,8 +312,8 @@ except Exception as error:  # which one depends on the version
 print(message)
 
 # %% [markdown]
-# The error speaks of something else. A Keras 3 variable *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. Pass
-# `.value`, the variable inside.
+# The error speaks of something else. `layer.kernel` is a Keras 3 variable, which *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the
+# accumulator does not. Pass `.value`, the variable inside.
 #
 # **Predict.** The kernel and the direction have shape (5, 6). There are 7 examples. What is the shape of the outputs' tangent?
 
@@ -331,7 +329,7 @@ print("outputs:", y.shape)
 print("tangent:", moved.shape)
 
 # %% [markdown]
-# A tangent has the shape of its own quantity: the outputs', not the kernel's. With $y = \tanh(x W + b)$,
+# The tangent of the outputs has their shape, not the kernel's. With $y = \tanh(x W + b)$,
 #
 # $$\dot y = (1 - y^2) \odot (x \dot W),$$
 #
@@ -476,7 +474,7 @@ with tf.autodiff.ForwardAccumulator(w, v) as closed, tf.GradientTape() as tape:
 assert closed.jvp(tape.gradient(loss, w)) is None  # the gradient came after the context
 
 # %% [markdown]
-# A model has several variables. Primals and tangents are then lists, and there is still one forward pass over one backward pass:
+# This model has four variables. Primals and tangents are lists, and there is still one forward pass over one backward pass:
 
 # %%
 model = tf.keras.Sequential(
@@ -515,8 +513,7 @@ for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. Least squares can use such
-# products with $J^\top J$ in place of a Hessian.
+# The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back.
 #
 # ### Exercise: There and back (8 min)
 #
@@ -534,8 +531,8 @@ exercises.round_trip.check(there_and_back)
 # %% [markdown]
 # ## 6. A derivative that you wrote yourself
 #
-# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
-# a clip that lets the gradient pass. Where the operations inside give NaN and 0, their rules give a tape the number 1.
+# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow,
+# and a clip that lets the gradient pass. At 100 and at 1.5 the operations inside give NaN and 0, and the rules give a tape the number 1.
 #
 # **Predict.** What does an accumulator return for the clip at 1.5, which is beyond the limit of 1?
 
@@ -567,10 +564,10 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{name:9} tape {by_tape[name]}, accumulator {by_accumulator[name]}")
 
 # %% [markdown]
-# The tape asks your rule. The accumulator, here, follows the operations *inside* the decorated function, and returns the very derivative that you had
-# replaced. There is no warning.
+# The tape asked your rule. The accumulator, here, followed the operations *inside* the decorated function, and returned the very derivative that you
+# had replaced. There is no warning.
 #
-# **The cure** is to take the product from two tapes, which do ask the rule. `tapelab.derivatives.jvp` does so:
+# **The cure** here is to take the product from two tapes, which ask the rule. `tapelab.derivatives.jvp` does so:
 
 # %%
 for function, at in ((log1pexp, 100.0), (clip, 1.5)):
@@ -578,7 +575,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it from two tapes. The rule must be *linear* in the upstream gradient; a rule that clips it belongs to no $Jv$.
+# Section 10 builds it from two tapes. Both rules are *linear* in the upstream gradient, as this needs.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -601,7 +598,7 @@ for check_f, check_at in ((log1pexp, 100.0), (clip, 1.5)):
 # %% [markdown]
 # ## 7. Going further: where there is no slope
 #
-# ReLU has a kink at 0: slope 0 on the left, 1 on the right. A rule has to give one number, and TensorFlow's gives 0. By itself that is harmless. But
+# ReLU has a kink at 0: slope 0 on the left, 1 on the right. TensorFlow's rule gives 0 there. Now
 # $x = \operatorname{relu}(x) - \operatorname{relu}(-x)$, and also $x = \min(x, 0) + \max(x, 0)$.
 #
 # **Predict.** Both are the function $x$. What does a tape return for their derivatives at 0?
@@ -656,21 +653,16 @@ for _ in range(10):  # gradient descent on (relu(w) - relu(-w) - 1)²
 assert stuck.numpy() == 0.0
 
 # %% [markdown]
-# The derivative is 1. The tape says 0 and 2, which is not even between the slopes on the two sides. The chain rule holds for slopes; fed with *choices*, it returned something else.
-# The accumulator takes the same rules and agrees, so a comparison of the two modes does not notice. Values do.
+# The derivative is 1. The tape says 0 and 2: fed with the slopes chosen at the kinks, the chain rule returned something else. The accumulator agrees
+# with the tape, so a comparison of the two modes does not notice. Values do.
 #
-# Normally distributed inputs miss the kink. Exact zeros hit it: a bias or a weight that starts at 0, padding, black pixels, what another ReLU has cut off. Descent on
-# $(\operatorname{relu}(w) - \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stays there for ever.
-#
-# For functions put together of ReLUs, minima and maxima, the tape's result is an element of a **conservative field** (Bolte and Pauwels): equal to the
-# gradient almost everywhere, and its integral along a path is the change of the function. At this point it holds 0, where the gradient is 1. Of
-# $\sqrt{x^2}$ the tape says NaN at 0.
+# Exact zeros hit the kink: a bias that starts at 0, padding, black pixels. Ten steps of gradient descent on $(\operatorname{relu}(w) -
+# \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stay there. Bolte and Pauwels (2021) study what a tape returns there.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
 #
-# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In this discretised differential equation
-# each output depends on its own input and the two beside it:
+# Known zeros can save passes. In this discretised differential equation each output depends on its own input and the two beside it:
 
 
 # %%
@@ -702,7 +694,7 @@ assert np.count_nonzero(banded) == 34
 np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 
 # %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. The idea is yours to find.
+# By rows or by columns, this takes 12 passes. Three are enough. The idea is yours to find.
 #
 # ### Exercise: A band in three passes (20 min)
 #
@@ -749,7 +741,7 @@ taylor = reciprocal(one + multiply(x, x))  # of 1 / (1 + x²) at 0.5
 print("c0 to c3:", taylor[:4].round(4))
 
 # %% [markdown]
-# This is *Taylor-mode* automatic differentiation. TensorFlow does not have it. What it has is accumulators inside accumulators, each of which differentiates what the one inside it computes:
+# This is *Taylor-mode* automatic differentiation. TensorFlow's accumulators can also be nested, each differentiating what the one inside it computes:
 
 
 # %%
@@ -772,7 +764,7 @@ for k in range(4):
     f = derivative(f)
 
 # %% [markdown]
-# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series, the function's *jet*, $k + 1$: to order 60, only the series is practical.
+# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$.
 #
 # Nesting has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
 
@@ -792,10 +784,10 @@ def nested(x):
 print("accumulators:", derivative(nested)(tf.constant(1.0)).numpy())
 
 # %% [markdown]
-# `Dual` says 2. `x` and the inner number both move by the same $\varepsilon$, so the inner tangent holds the outer one too: **perturbation confusion**. TensorFlow's accumulators know
-# their own tangents apart, and say 1.
+# `Dual` says 2. `x` and the inner number both move by the same $\varepsilon$, so the inner tangent holds the outer one too: **perturbation
+# confusion**. The two accumulators keep their tangents apart, and say 1.
 #
-# The function $1/(1 + x^2)$ is smooth on the whole real line. Draw its Taylor polynomials around 0.5, with more and more terms.
+# The function $1/(1 + x^2)$ is smooth on the whole real line. Draw its Taylor polynomials around 0.5.
 #
 # **Predict.** How far from 0.5 do the polynomials follow the function, as the order grows?
 
@@ -823,8 +815,9 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# No further than 1.12, however many terms you take: this is the **radius of convergence**. The obstacle is not on the real line. At $x = \pm i$ the function is infinite, and the distance from 0.5 to $i$ in the complex
-# plane is $\sqrt{0.25 + 1} \approx 1.118$. The coefficients, all computed at one real point, already know about it.
+# No further than 1.12: this is the **radius of convergence**. The obstacle is not on the real line. At $x = \pm i$ the function is infinite, and the
+# distance from 0.5 to $i$ in the complex plane is $\sqrt{0.25 + 1} \approx 1.118$. The coefficients, computed at one real point, already know about
+# it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -850,12 +843,12 @@ assert derivative(nested)(tf.constant(1.0)) == 1.0
 # %% [markdown]
 # ## 10. Going further: where the accumulator gets its rules
 #
-# Your `Dual` needed a rule for each operation. TensorFlow's operations have rules for the *backward* pass. For an operation other than a copy the accumulator
-# takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
-# which is $J$. This is the *two-tape trick* (Townsend, 2017), and the accumulator applies it to one operation after another.
+# Your `Dual` needed a rule of its own for `sin`. The accumulator takes the *backward* rule of `tf.sin`, $u \mapsto J^\top u$, which is *linear in
+# $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$, which is $J$. This is the *two-tape trick*
+# (Townsend, 2017).
 #
-# So forward mode needs no table of rules of its own. A custom gradient is another matter (section 6). Below, $x^2$ has the
-# backward rule $3u$, which is not its derivative: so you can see who asks the rule.
+# A custom gradient is another matter (section 6). Below, $x^2$ has the backward rule $3u$, which is not its derivative: you can see who asks the
+# rule.
 
 # %%
 square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
@@ -876,12 +869,11 @@ print("custom gradient, tape:       ", by_rule.numpy())
 print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
-# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows
-# the operations inside the decorated function. Of `tf.function(square)` it says 3: there the call is hidden in a graph of its own. So rely on neither. The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an
-# error.
+# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it
+# follows the operations inside the decorated function. Of `tf.function(square)` it says 3: there the call is hidden in a graph of its own.
 #
-# The trick fails at an operation whose backward rule uses an operation without a gradient, as bicubic resizing does. And inside a `tf.function` the
-# accumulator fails at loops that take moving numbers from a `tf.TensorArray`, as `tf.map_fn`, `tf.scan` and `tf.foldl` do:
+# The accumulator fails below at bicubic resizing, whose backward rule uses an operation without a gradient; and, inside a `tf.function`, at a loop
+# with a `tf.TensorArray`:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
@@ -921,8 +913,8 @@ for name, attempt in (
 # %% [markdown]
 # The first message names `ResizeBicubicGrad`, the operation of the backward rule, for which no gradient is registered: two tapes fail there as well. At the second, two tapes work.
 #
-# The *default* of `resize`, bilinear, is worse. Its backward rule is not without a derivative; it is *declared* to have none, and that cuts the tangent without an error. Add up a
-# picture and its enlargement, and let every pixel move by 1:
+# The *default* of `resize`, bilinear, is worse. The operation of its backward rule is *declared* to have no derivative, and that cuts the tangent
+# without an error. Add up a picture and its enlargement, and let every pixel move by 1:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -935,7 +927,7 @@ change = (with_its_enlargement(picture + 0.1) - with_its_enlargement(picture - 0
 print(f"accumulator {cut:.0f}, difference of values {change:.0f}")
 
 # %% [markdown]
-# The enlargement's part is missing. Two tapes lose it too; `tapelab.derivatives.jvp` refuses. For a check compare with a difference of *values*.
+# The enlargement's part is missing; the difference of *values* shows it. `tapelab.derivatives.jvp` refuses.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1023,9 +1015,9 @@ with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# The same construction gives forward mode to any library that can differentiate its own backward pass. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes
-# whatever the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then
-# that result is `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
+# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes whatever the sizes. You have seen all the
+# parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
+# `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
 
 
 # %%
@@ -1039,7 +1031,8 @@ exercises.tapes_only.check(jvp_from_tapes)
 # %% [markdown]
 # ## 11. Going further: in one line
 #
-# `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and takes Keras variables as they are.
+# `tapelab.derivatives` does the same compiled. Here `jacobian` goes forwards, with 3 inputs and 42 outputs, and `hvp` takes the Keras variables as
+# they are.
 
 # %%
 x = tf.random.normal((3,))
@@ -1065,8 +1058,9 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
 # %% [markdown]
 # ## 12. Check it independently
 #
-# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and
-# the imaginary part of $f(x + ih)$, divided by $h$, is the derivative of an analytic $f$. No difference is taken, so the tiny step costs no digits here.
+# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with $h = 10^{-30}$; then $(ih)^2 = -h^2$ vanishes in
+# rounding, and the imaginary part of this curve at $t + ih$, divided by $h$, is its derivative. No difference is taken, and the tiny step costs no
+# digits here.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -1098,30 +1092,30 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
-# - A loop over unit directions gives a Jacobian by columns (section 4).
+# - A loop over the three unit directions gave a Jacobian by columns (section 4).
 # - A tangent pushed through a gradient gives a Hessian–vector product (section 5).
-# - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
+# - At `log1pexp` and `clip` the accumulator passed by the custom rule, without a warning; two tapes asked it (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
-# | `jvp` of something computed outside the context | `None` | compute it inside, the gradient too |
-# | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
-# | a `tf.custom_gradient` in forward mode | mostly the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
-# | an expression that has a kink where you stand | 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
-# | an accumulator in a `tf.function`, around `tf.map_fn`, `tf.scan` or `tf.foldl` | `TypeError` | two tapes |
-# | an operation whose backward rule has no gradient | `LookupError`, naming another operation | use another operation, or write the rule yourself |
-# | `tf.image.resize`, bilinear, in forward mode or differentiated twice | its part is missing, and no error | two products with constant matrices |
+# | `jvp` of something computed after the context | `None` | compute it inside, the gradient too |
+# | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
+# | a `tf.custom_gradient` in forward mode | in section 6 the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
+# | an expression that has a kink where you stand | in section 7 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
+# | an accumulator in a `tf.function`, around section 10's loop with a `tf.TensorArray` | `TypeError` | two tapes |
+# | bicubic `tf.image.resize` in forward mode | in section 10 a `LookupError` that names another operation | use another operation, or write the rule yourself |
+# | bilinear `tf.image.resize` in forward mode | in section 10 its part is missing, and no error | two products with constant matrices |
 #
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.autodiff.ForwardAccumulator`](https://www.tensorflow.org/api_docs/python/tf/autodiff/ForwardAccumulator).
-# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode. Dual numbers are W. K. Clifford's (1873).
+# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791).
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
-# - J. N. Lyness, C. B. Moler (1967), ["Numerical differentiation of analytic functions"](https://doi.org/10.1137/0704019): derivatives by complex numbers; W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X), made the step tiny.
-# - J. M. Siskind, B. A. Pearlmutter (2008), ["Nesting forward-mode AD in a functional framework"](https://doi.org/10.1007/s10990-008-9037-1): perturbation confusion, and its cure.
+# - J. N. Lyness, C. B. Moler (1967), ["Numerical differentiation of analytic functions"](https://doi.org/10.1137/0704019); W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
+# - J. M. Siskind, B. A. Pearlmutter (2008), ["Nesting forward-mode AD in a functional framework"](https://doi.org/10.1007/s10990-008-9037-1): perturbation confusion.
 # - J. Bolte, E. Pauwels (2021), ["Conservative set valued fields, automatic differentiation, stochastic gradient methods and deep learning"](https://arxiv.org/abs/1909.10300): kinks.
-# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition.
 # - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117); J. Townsend (2017), ["A new trick for calculating Jacobian vector products"](https://j-towns.github.io/2017/06/12/A-new-trick.html): forward mode from reverse mode.
 #
 # **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;

@@ -55,8 +55,8 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Rosenbrock's function is a curved valley, steep across and nearly flat along, with its minimum, 0, at $(1, 1)$. `second_order` nests two tapes and
-# returns a loss, its gradient $g$ and the matrix $H$ of its second derivatives. From a distant start, a thousand gradient steps race against six steps
+# Rosenbrock's function is a curved valley, steep across and nearly flat along, with its minimum, 0, at $(1, 1)$. `second_order` nests two tapes: here it
+# returns the loss, its gradient $g$ and the matrix $H$ of its second derivatives. From a distant start, a thousand gradient steps race against six steps
 # of Newton's method, which solves a linear system with $H$ for each.
 
 
@@ -126,7 +126,7 @@ plt.show()
 #
 # **You will be able to**
 #
-# - build the Hessian of a layer, and say how many of its eigenvalues are zero at least (section 1),
+# - build the Hessian of a layer, and say why most of its eigenvalues are zero here (section 1),
 # - take a Newton step with `solve`, and damp it where the Hessian is singular (section 2),
 # - say why a raw Newton step can climb, and cure its direction and its length (section 3),
 # - put all variables of a model into one Hessian, and say when that stops (sections 5 and 6).
@@ -134,7 +134,7 @@ plt.show()
 # %% [markdown]
 # ## 1. The Hessian of a layer
 #
-# A gradient has its source's shape. Differentiate every element of it again, with respect to every element of the source, and you have the **Hessian**:
+# Differentiate every element of a gradient again, with respect to every element of the source, and you have the **Hessian**:
 # the Jacobian of the gradient. In `second_order` the outer tape records while the inner one computes the gradient. For Rosenbrock's
 # function you can do it by hand:
 #
@@ -142,8 +142,8 @@ plt.show()
 #
 # which at $(-1.2, 1)$ is the matrix printed above.
 #
-# Now a network of two ReLU layers, 5 → 8 → 6, on a batch of 7, with the mean of the squared outputs as its loss. The source is the first kernel. In
-# float64 one can tell zero from small.
+# Now a network of two ReLU layers, 5 → 8 → 6, on a batch of 7, with the mean of the squared outputs as its loss. The source is the first kernel. float64
+# tells zero from small here.
 
 # %%
 # One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
@@ -182,8 +182,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A real symmetric matrix has real eigenvalues $\lambda$ and an orthogonal basis of eigenvectors $v$, with $Hv = \lambda v$. They are **curvatures**: along an
-# eigenvector the gradient changes at the rate of its eigenvalue.
+# A real symmetric matrix has real eigenvalues $\lambda$ and an orthogonal basis of eigenvectors $v$, with $Hv = \lambda v$. The eigenvalues of a Hessian are
+# **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
 
@@ -215,14 +215,14 @@ np.testing.assert_allclose(losses[:3], [24.2, 4.731884, 1411.845], rtol=1e-5)  #
 assert losses[-1] < 1e-15
 
 # %% [markdown]
-# The count of outputs says why. Near this kernel each output is a *linear* function of it, until a unit switches. The square of a linear function has a
+# The count of outputs says why. Near this kernel each output is a *linear* function of it, until a unit switches. Its square has a
 # constant Hessian of rank one at most, and an output that ReLU has set to zero contributes nothing. With $J$ the Jacobian of the 42 outputs:
 #
 # $$H = \tfrac{2}{42}\, J^\top J, \qquad \operatorname{rank} H = \operatorname{rank} J \le \text{active outputs}.$$
 #
-# $J^\top J$ is the **Gauss–Newton matrix**. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. Where the outputs are
-# curved functions of the source, as with another activation or for both kernels together, $H$ has a further term, and the bound is gone: $(ab)^2$ is
-# one squared output of two weights, and its Hessian has no zero eigenvalue at $(1, 2)$.
+# $J^\top J$ is the **Gauss–Newton matrix**. On paper it has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. For both
+# kernels together the outputs are products of weights, $H$ has a further term, and the bound is gone: $(ab)^2$ is one squared output of two weights, and
+# its Hessian has no zero eigenvalue at $(1, 2)$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -239,7 +239,7 @@ print("largest entry of H:            ", f"{np.abs(H).max():.3f}")
 print("largest entry of H − 2/42 JᵀJ: ", f"{np.abs(H - gauss_newton_matrix).max():.0e}")
 
 # %% [markdown]
-# A bound of 12 active outputs leaves at least 28 zeros among 40. Give the same network 30 examples, and the bound lies above 40.
+# The bound of 12 active outputs leaves at least 28 zeros among 40. Give the same network 30 examples, and the bound lies above 40.
 #
 # **Predict.** How many eigenvalues are zero then: none, one to five, or ten or more?
 
@@ -276,12 +276,11 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None, here: one example more brings up to six rows of $J$. But an example for which a ReLU unit is off says nothing of the unit's five weights. Where two
-# are left, three zeros stay, however many examples there are. A smooth activation does not prevent zeros either: with two examples the loss sees this
+# None, here: one example more brings up to six rows of $J$. An example for which a ReLU unit is off says nothing of the unit's five weights: a unit that
+# is on for two examples only leaves at least three zeros. Nor does `tanh` prevent them: with two examples the loss sees this
 # kernel through $2 \times 8$ numbers, so at most 16 eigenvalues differ from zero.
 #
-# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel, and a curve may bend either way. Section 2 takes the singular
-# $H$ of ReLU, section 3 the one of `tanh` with both signs.
+# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel.
 
 # %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three spectra
@@ -339,7 +338,7 @@ assert np.sum(np.abs(check_rare) <= 1e-10 * check_rare.max()) == 3
 # %% [markdown]
 # ## 2. A Newton step
 #
-# Near $w$ the loss is about
+# Near $w$ a smooth loss is about
 #
 # $$L(w + s) \approx L(w) + g^\top s + \tfrac12\, s^\top H s.$$
 #
@@ -365,7 +364,7 @@ for taken in range(3):
     kernel += tf.linalg.solve(quadratic, -slope[:, None])[:, 0]  # a matrix of right-hand sides
 
 # %% [markdown]
-# One step; the second changes only rounding errors. A Hessian that is twice too large would stop half way.
+# One step; the second changes only rounding errors.
 #
 # **A singular Hessian.** With 7 examples the ReLU network's $Hs = -g$ has no unique solution. Solve it twice, the second time with each element of $g$
 # changed in its twelfth digit.
@@ -397,11 +396,11 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 # With $H$ itself the step is made of rounding errors. On some processors the solver refuses, and the row says `nan`. The second row has Levenberg's cure,
 # **damping**: add a small multiple $\varepsilon$ of the identity. No eigenvalue of this $H$ is negative, so now none is zero.
 #
-# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
+# This step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
 # \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. The last line shows how good it is.
 #
-# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes three times the work of solving with one right-hand side, and can lose digits. To see how many,
-# damp very little, and put each step back into the equation.
+# **Solve, do not invert.** Formulas write the step as $-H^{-1}g$. An inverse can lose digits. To see how many, damp very little, and put each step back
+# into the equation.
 #
 # **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
 
@@ -443,9 +442,8 @@ assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
 
 # %% [markdown]
-# The inverse has rounding errors in proportion to the **condition number**, here the largest eigenvalue over the smallest, and the product passes them on.
-# `solve` fits one $s$ to this right-hand side, and its residual nearly always stays at the rounding of $\lVert H\rVert \lVert s\rVert$. For a random right-hand side
-# the two are alike (Druinsky and Toledo).
+# This inverse has rounding errors in proportion to the **condition number**, here the largest eigenvalue over the smallest, and the product passes them on.
+# `solve` fits one $s$ to this right-hand side, and its residual is of the order of the rounding of $\lVert H\rVert \lVert s\rVert$.
 
 # %% [markdown]
 # ## 3. When the step climbs
@@ -515,17 +513,18 @@ np.testing.assert_allclose(np.linalg.eigvalsh(second_order(banana, check_from)[2
 assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < banana(check_to)
 
 # %% [markdown]
-# The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards
+# The slope along the step is $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards
 # the model's maximum. The `log cosh` step points downhill and **overshoots**, as the opening's jump did. Two cures:
 #
-# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative wherever $g \ne 0$.
-# 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
+# 1. **Damping for the direction.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step,
+# $-g^\top (H + \lambda I)^{-1} g$, is negative wherever $g \ne 0$.
+# 2. **A line search for the length.** Halve a downhill step until the loss has fallen by at least a small part of what the slope promises: **Armijo's
 # condition**, $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$. A NaN is no fall.
 
 
 # %%
 def line_search(loss, w, step, value, slope):
-    """The first of 1, 1/2, 1/4, … that meets Armijo's condition; slope is that along the step."""
+    """The first of 1, 1/2, 1/4, … that meets Armijo's condition, or one below 1e-10; slope is that along the step."""
     t = 1.0
     while not float(loss(w + t * step)) <= value + 1e-4 * t * slope and t > 1e-10:
         t /= 2
@@ -542,7 +541,7 @@ for name, (f, _) in cases.items():
     print(f"{name:11}  damping {damping:.3f}  t = {t}  f: {value:6.3f} -> {cured[name][1]:6.3f}")
 
 # %% [markdown]
-# Each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a
+# Here each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a
 # negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
 #
 # Now the `tanh` network on 7 examples. The part of its raw step along positive curvature leads down, the part along negative curvature leads up, and
@@ -611,7 +610,7 @@ exercises.descends.check(descends)
 # %% [markdown]
 # ## 4. Going further: paths on a contour
 #
-# Put the parts together, and you have a **damped Newton method**: derivatives, damping, solve, line search. It takes any function that returns a loss, a gradient and a matrix.
+# Put the parts together, and you have a **damped Newton method**: derivatives, damping, solve, line search. Its first argument returns a loss, a gradient and a matrix.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -637,11 +636,11 @@ print("steps:", len(searched) - 1, " losses:", np.round(searched_history[:7, 0],
 # %% [markdown]
 # No jump to 1412 this time: every step goes down, and the path keeps to the valley. That takes more steps than the raw method.
 #
-# Rosenbrock's function has one more thing to offer. It is a sum of two squared residuals, $r_0 = 1 - w_0$ and $r_1 = 10\,(w_1 - w_0^2)$. With $J$ their Jacobian,
+# Rosenbrock's function is a sum of two squared residuals, $r_0 = 1 - w_0$ and $r_1 = 10\,(w_1 - w_0^2)$. With $J$ their Jacobian,
 #
 # $$g = 2 J^\top r, \qquad H = 2 J^\top J + 2 \sum_k r_k \nabla^2 r_k.$$
 #
-# **Gauss–Newton** drops the last sum, which is small where the residuals are. What is left needs first derivatives only, and has no negative eigenvalue.
+# **Gauss–Newton** drops the last sum, which is zero at this minimum. What is left needs first derivatives only.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -718,16 +717,16 @@ assert 10_000 < check_counts[1] < 11_000
 assert check_counts[2] == 40_000
 
 # %% [markdown]
-# Both raw methods jump, Gauss–Newton to a loss of 2343, and then arrive. Nothing promises that a jump ends so well. With the line search both walk down the valley. Gradient descent at this rate needs more than
-# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate halves that, but does not stay there; three times the rate does not settle.
+# Both raw methods jump, Gauss–Newton to a loss of 2343, and then arrive. With the line search both walk down the valley. Gradient descent at this rate needs more than
+# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; three times the rate does not get there in 40,000.
 #
-# Each of these steps costs more than a gradient step: a Hessian and a linear solve. What does it take for a whole model?
+# Each Newton step takes a Hessian and a linear solve. What does that mean for a whole model?
 
 # %% [markdown]
 # ## 5. The whole model in one Hessian
 #
 # A model has several variables, and its Hessian a **block** for every pair of them. The model here is 5 → 8 → 6, `tanh` and then linear, with targets,
-# and a penalty on the squares of all 102 parameters, which keeps the minimum from being flat.
+# and a penalty on the squares of all 102 parameters.
 
 # %%
 model = tf.keras.Sequential([dense(8, activation="tanh"), dense(6)])
@@ -801,7 +800,7 @@ draw_blocks(
 plt.show()
 
 # %% [markdown]
-# The stripes belong to kernel 2 with itself: two of its weights interact only if they lead to the same output. A block is a slice, with the rows of one
+# The stripes belong to kernel 2 with itself: here two of its weights interact only if they lead to the same output. A block is a slice, with the rows of one
 # variable and the columns of the other.
 
 # %%
@@ -829,8 +828,8 @@ assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes
 # %% [markdown]
 # ## 6. What N² means
 #
-# The Hessian of $N$ parameters has $N^2$ entries. Section 5 takes $N$ backward passes to build it. To solve with it, a Cholesky factorisation takes
-# about $N^3/6$ multiplications and as many additions, where all eigenvalues are positive.
+# The Hessian of $N$ parameters has $N^2$ entries, four bytes each in float32. To solve with it where all eigenvalues are positive, a Cholesky
+# factorisation takes about $N^3/6$ multiplications and as many additions.
 
 # %%
 print("parameters   gradient, MB    Hessian, MB   factorisation at 1e12 operations/s")
@@ -853,15 +852,14 @@ np.testing.assert_allclose(factor @ factor.T, damped, rtol=0, atol=1e-12)
 assert multiplied == (40**3 - 40) // 6
 
 # %% [markdown]
-# At a million parameters the matrix takes 4 TB, and one factorisation 3.9 days. Newton's method has to do without the matrix, and it can:
+# For a million parameters the matrix takes 4 TB, and one factorisation 3.9 days at this speed. Newton's method has to do without the matrix, and it can:
 # [14 Without the matrix](14_without_the_matrix.ipynb).
 
 # %% [markdown]
 # ## 7. Going further: the plunge
 #
-# With the whole Hessian, section 4's method runs on the whole model. Near a minimum with positive curvature the error of the quadratic model is of
-# third order, so each step leaves a distance in proportion to the *square* of the one before. This is **quadratic convergence**; gradient descent
-# at a fixed rate multiplies the distance by a constant in the long run. The distance to the last point is printed: watch its exponents grow. The figure shows the
+# With the whole Hessian, section 4's method runs on the whole model. Near this minimum, whose curvatures are positive, the error of the quadratic model is of
+# third order, so a step leaves a distance of the order of the *square* of the one before. This is **quadratic convergence**. The distance to the last point is printed: watch its exponents grow. The figure shows the
 # norm of the gradient, which falls less evenly.
 
 
@@ -914,7 +912,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 saddle.figure().show()
 
 # %% [markdown]
-# The damped step turns round where the damping equals minus the lowest eigenvalue, here 0.52. Near that value the matrix is nearly singular and the step very long, on both sides: a little damping can be worse than none. And far out along
+# The damped step turns round where the damping equals minus the lowest eigenvalue, here 0.52. Near that value the matrix is nearly singular and the step very long: from this start a damping of 0.4 ends higher than none. And far out along
 # $x$ the raw step points downhill, although one eigenvalue is negative: the other part of the step outweighs it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -932,7 +930,7 @@ np.testing.assert_allclose(np.linalg.eigvalsh(saddle.hessian([0.2, 0.4]))[0], -0
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# Damping lifts all eigenvalues, so it shortens every part of the step, also those that were right. Here is another cure. Split the raw Newton step into its parts along the eigenvectors of $H$. Keep the
+# Damping also shortens the parts of the step along positive curvature, which were right. Here is another cure. Split the raw Newton step into its parts along the eigenvectors of $H$. Keep the
 # length of each part, and give each the direction in which it points downhill. Return their sum, the *saddle-free Newton* step.
 #
 # `g` is the gradient, shape $(n,)$; `H` is the Hessian, symmetric, of shape $(n, n)$ and of the same dtype. No eigenvalue is zero. Return a tensor of shape $(n,)$ and that dtype.
@@ -948,8 +946,7 @@ exercises.downhill.check(downhill_step)
 # %% [markdown]
 # ## 9. Going further: blocks that are None
 #
-# In the model every variable meets every other. Where two do not, there may be no path from one's gradient to the other. Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between them is zero. The tape says
-# `None`, and concatenation then stops with an error, a long way from its cause. Pass `unconnected_gradients="zero"` to every call that builds blocks; of Keras variables, pass the `.value`.
+# Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between $a$ and $b$ is zero. On the tape the gradient with respect to $a$ has no path to $b$: the block is `None`, and joining the blocks would stop with an error. Pass `unconnected_gradients="zero"`; of Keras variables, pass the `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -974,8 +971,8 @@ np.testing.assert_array_equal(zeros_by_b, np.zeros((3, 2)))
 # %% [markdown]
 # ### Exercise: Four blocks, one matrix (12 min)
 #
-# `f` takes two tensors, `a` and `b`, of any shapes, to a scalar. Return its whole Hessian, of shape $(N, N)$, where $N$ counts the elements of `a` and of `b` together: first those of `a`, row by
-# row, then those of `b`. `a` and `b` are tensors, not variables, and the result has their dtype. They may not interact.
+# `f` takes two tensors, `a` and `b`, of any shapes, to a scalar that depends on both. Return its whole Hessian, of shape $(N, N)$, where $N$ counts the elements of `a` and of `b` together: first those of `a`, row by
+# row, then those of `b`. `a` and `b` are tensors, not variables, and the result has their dtype. Perhaps they do not interact.
 
 
 # %%
@@ -988,7 +985,7 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
+# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are.
 
 # %% tags=["nbval-ignore-output"]
 put(start)
@@ -1049,18 +1046,18 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # %% [markdown]
 # ## Recap
 #
-# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. Where squared outputs are piecewise linear in the source, as for one kernel behind ReLU, its rank is at most the number of active outputs (section 1).
-# - A Newton step is `solve(H, -g)`. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
+# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For a mean of squared outputs that are piecewise linear in the kernel, its rank is at most the number of active outputs (section 1).
+# - A Newton step is `solve(H, -g)`. For a quadratic loss one was exact; where the Hessian is singular it needs damping (section 2).
 # - A raw step can climb. Damping cures the direction, a line search the length (section 3).
-# - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
+# - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries: in float32 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | squared outputs, no penalty, and a kernel behind ReLU with more weights than active outputs: a singular Hessian | `solve` refuses, or returns rounding errors | damp, or take more examples |
+# | no penalty, squared outputs that are piecewise linear in a kernel, and fewer active outputs than weights in it: a singular Hessian | `solve` refuses, or returns rounding errors | damp |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
-# | `inv(H) @ g` | three times the work, and digits may be lost | `solve` |
-# | no path from one variable's gradient to another | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
+# | `inv(H) @ g` with a nearly singular $H$ | here a residual more than 1000 times as large | `solve` |
+# | no path from one variable's gradient to another | a block that is `None`, an error when the blocks are joined | `unconnected_gradients="zero"` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**

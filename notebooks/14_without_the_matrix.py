@@ -17,14 +17,14 @@
 # %% [markdown]
 # # Without the matrix
 #
-# A Hessian has $N^2$ entries, 4 TB in float32 for a million parameters. *Multiplying* by it is cheap, and products are enough for a Newton step and
-# for a spectrum.
+# A Hessian has $N^2$ entries, 4 TB in float32 for a million parameters. You can *multiply* by it without building it, and here products are enough
+# for a Newton step and for a spectrum.
 # **How do you use a Hessian that is too large to store?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 19 to read, 9 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 18 to read, 8 more to go further, 31 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -211,18 +211,14 @@ assert tf.norm(check_long - check_exact) < 3e-6 * tf.norm(check_exact)  # a quad
 assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 
 # %% [markdown]
-# With a small step the two gradients agree in most of their digits: an error of about $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32. With a
-# large one the gradient is no longer linear: an error of about $h$ with one side, $h^2$ with both. So the best $h$ is near $\varepsilon^{1/2}$ or
-# $\varepsilon^{1/3}$, with errors near $3 \cdot 10^{-4}$ or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$.
-#
-# The *length* $h \lVert v\rVert$ counts, beside the distance over which the gradient bends: this $v$ has length 273, and the best $h$ is below a
-# thousandth. A quadratic loss bends nowhere, and no step is too long. A ReLU network bends wherever a unit switches, and may leave fewer than
-# three.
+# With a small step the two gradients agree in most of their digits: an error in proportion to $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32. With a
+# large one this gradient is no longer linear: an error in proportion to $h$ with one side, $h^2$ with both. Where the two errors
+# balance, about $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ is left, or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$, and this network comes near both. This $v$ has length 273, so the
+# best $h$ is below a thousandth.
 #
 # The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape, whose record holds the inner forward *and*
-# backward pass.
+# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape.
 
 
 # %%
@@ -262,10 +258,8 @@ pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
 print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
 
 # %% [markdown]
-# Both are exact here but for rounding, and cost a few gradients, not $N$. Behind the variance of `tf.nn.moments` both are wrong ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right.
-#
-# With a `tf.custom_gradient` in the loss, two tapes ask its rule, and an accumulator may pass it by. A straight-through clip, whose rule is *not* the
-# derivative, leaves no Hessian: a difference of gradients says how training's gradient changes along $v$, and two tapes need not.
+# Both are exact here but for rounding, and cost a few gradients, not $N$. With the `LayerNormalization` in the check below, both are wrong
+# ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -371,8 +365,9 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# All this holds for positive curvature. Where $p^\top H p$ is not positive, the `if` stops it with what it has, or with the downhill direction if it has
-# nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of damping. In exact arithmetic $n$ unknowns take at most $n$ rounds.
+# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds. Where $p^\top H p$ is not positive, the
+# `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of
+# damping.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
 
@@ -416,7 +411,7 @@ for name, (values, style, colour) in spectra.items():
         found = conjugate_gradients(lambda p, values=values: values * p, -right, 1e-14, k)[0]
         relative_errors[name].append(float(np.linalg.norm(found - solution) / np.linalg.norm(solution)))
     curve.semilogy(relative_errors[name], style, color=colour, markersize=4, label=name)
-curve.set(title="What counts is how the eigenvalues cluster", xlabel="products", ylabel="relative error")
+curve.set(title="Three spectra: the even spread is slowest", xlabel="products", ylabel="relative error")
 curve.legend(fontsize="small")
 plt.show()
 
@@ -439,9 +434,8 @@ np.testing.assert_array_equal(at_once[0], [-1.0, -2.0])  # nothing yet, so the d
 assert at_once[1:] == (1, True)
 
 # %% [markdown]
-# Three. CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at every
-# eigenvalue $\lambda$, and degree 2 is enough for three values, however often each occurs. A wide and even spread is bad: then the number of rounds
-# grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$.
+# Three. CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at each of these
+# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. The even spread from 1 to 100 takes many more.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
@@ -583,7 +577,7 @@ assert all(10 < paid / from_scratch[0] < 30 for paid in np.diff(runs["Newton–C
 assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
 
 # %% [markdown]
-# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and pays for each with some twenty products. Gradient descent does not get there
+# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum pays for each with some twenty products. Gradient descent does not get there
 # (`inf`).
 #
 # **The price decides.** All products of one CG solve are taken at the same $w$, and each computes the logits and the gradient there once more.
@@ -664,18 +658,19 @@ draw_race(runs, lowest, "Softmax regression: the price of a product decides")
 plt.show()
 
 # %% [markdown]
-# Two, the price of a gradient, and the race is a tie at $10^{-8}$; below that Newton–CG plunges ahead.
+# Two, the price of a gradient, and the race is a tie at $10^{-8}$.
 #
-# Begin with L-BFGS where each gradient is that of the whole data set: it needs no products, and a mini-batch's noise can spoil its estimates. Products earn their price where you need the Hessian itself: for a spectrum, for influence functions, or for a linear solve.
+# For a fit such as this one begin with L-BFGS, which needs no products. Take products where you need the Hessian itself: for a spectrum, for influence
+# functions, or for a linear solve.
 
 # %% [markdown]
 # ## 4. Going further: a loss that is not convex
 #
-# A network's Hessian may have negative eigenvalues on the way, and this one's has. Here a `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
+# The next Hessian has negative eigenvalues on the way. A `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
 #
 # $$G = \tfrac{2}{m} J^\top J, \qquad Gv = \tfrac{2}{m} J^\top (Jv).$$
 #
-# One forward pass for $Jv$, one backward pass for $J^\top$. And $G$ has no negative eigenvalue. Either product counts as two gradients here. From scratch, $Hv$ takes 13 matrix products and a gradient 5; linearised, it takes 8.
+# One forward pass for $Jv$, one backward pass for $J^\top$. On paper $G$ has no negative eigenvalue. Either product counts as two gradients here; $Hv$ takes 13 matrix products, a gradient 5.
 
 # %%
 fit_x = tf.constant(rng.normal(size=(64, 5)))
@@ -763,14 +758,12 @@ by_matrix = 2 / 384 * tf.linalg.matvec(tf.transpose(J) @ J, u)
 np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0, atol=1e-10)
 
 # %% [markdown]
-# L-BFGS wins again. Gauss–Newton leaves gradient descent behind: its matrix has no negative eigenvalue, and near a minimum with small residuals it is nearly Newton's method. Newton–CG meets negative curvature, stops its CG early, and
-# its steps are no longer Newton's.
+# L-BFGS wins again. Gauss–Newton–CG leaves gradient descent behind. Newton–CG meets negative curvature, where its CG stops early.
 
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos
 #
-# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and with it a small tridiagonal matrix $T = Q^\top H Q$. The eigenvalues of $T$ approximate those of $H$,
-# the outermost first.
+# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and with it a small tridiagonal matrix $T = Q^\top H Q$. Its eigenvalues serve as approximations of $H$'s: in exact arithmetic they lie between the lowest and the highest.
 
 
 # %%
@@ -813,12 +806,11 @@ assert 4.0 < 2 / ritz[-1] < 8.0
 assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 
 # %% [markdown]
-# Nine, and not ten: raising all ten logits by the same amount changes nothing but the penalty. That nine stand *clear* is the pixels' doing. Their mean is far from zero, and each of the nine combinations of classes has one large direction along
-# that mean. With the mean taken out of the pixels, the gap after the ninth eigenvalue all but closes. The outliers that deep classifiers show are another matter (Sagun and others; Papyan). Sixty products gave them to three digits.
+# Nine, and not ten: raising all ten logits by the same amount changes nothing but the penalty. That nine stand *clear* is the pixels' doing: their mean is far from zero. With the mean taken out of the pixels, the gap after the ninth eigenvalue all but closes. Sixty products gave the nine to three digits.
 #
-# The largest one is the speed limit of gradient descent. Near the minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 did not settle.
+# The largest one is the speed limit of gradient descent. Near this minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 was worse.
 #
-# The rest of the spectrum follows from the weights that `lanczos` also returns. A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights, averaged over a few such starts, say what share of the eigenvalues lies above any value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
+# The rest of the spectrum follows from the weights that `lanczos` also returns. A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights, averaged over a few such starts, estimate what share of the eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
 
 # %%
 probes = [
@@ -877,7 +869,7 @@ for signs in np.random.default_rng(seed).choice([-1.0, 1.0], size=(20, len(origi
 assert abs(counted - 9) < 4  # its standard deviation is about 1
 
 # %% [markdown]
-# In exact arithmetic a single start vector shows each *value* once, however often it occurs. At the starting point, all weights zero, the
+# In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the starting point, all weights zero, the
 # nine large eigenvalues are equal, and Lanczos returns one. Averaged over starts, its weight still counts all nine. Do not take more steps than there
 # are different values: `beside` is then zero but for rounding, and `q` is made of noise.
 #
@@ -922,7 +914,7 @@ exercises.trace.check(trace)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# To damp a Newton step you need the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Return the lowest eigenvalue, which is negative here, as a
+# To damp a Newton step you need the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Different eigenvalues differ clearly in magnitude. Return the lowest, which is negative here, as a
 # scalar of the dtype of `v`. Take at most 1000 products. One of the matrices tried has more rows than that.
 
 
@@ -936,7 +928,7 @@ exercises.lowest.check(lowest_eigenvalue)
 # %% [markdown]
 # ## 6. Going further: in one line
 #
-# `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled. `derivatives.linearize` of the gradient does for other losses what section 3 did by hand.
+# `tapelab.derivatives.hvp` takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. `derivatives.linearize` of the gradient does what section 3 did by hand.
 
 # %% tags=["nbval-ignore-output"]
 one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(vector=v)
@@ -988,15 +980,15 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # %% [markdown]
 # ## Recap
 #
-# - $Hv$ cost a few gradients, and no Hessian was formed. A difference of gradients has its best step near $\varepsilon^{1/2}$ with one side, $\varepsilon^{1/3}$ with both, measured as a length (section 1).
-# - Conjugate gradients solves $Hs = -g$ with one product in each round, at most one, but for rounding, for each different eigenvalue. It stops at negative curvature (section 2).
-# - Newton–CG's steps plunge near a minimum. Whether it beats L-BFGS per gradient spent depends on the price of a product: linearise at $w$ (section 3).
+# - $Hv$ cost a few gradients, and no Hessian was formed. A difference of gradients in float32 kept three digits with one side, four with both (section 1).
+# - Conjugate gradients solves $Hs = -g$ with one product in each round; three different eigenvalues took three. At negative curvature it stops (section 2).
+# - Newton–CG lost to L-BFGS with products from scratch, and drew level with products linearised at $w$: their price decided (section 3).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a product by differences in float32 | few digits, one or none with a bad step or a kink | differentiate the gradient |
+# | a product by differences in float32 | four digits at best here | differentiate the gradient |
 # | a Keras 3 variable in `ForwardAccumulator` | an error that names something else | pass `.value` |
-# | a gradient that is `IndexedSlices`, as an embedding's is | `AttributeError` | `tf.convert_to_tensor` around the gradient |
+# | a gradient that is `IndexedSlices`, in `jvp` or as a tape's target | `AttributeError` | `tf.convert_to_tensor` around the gradient |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |
@@ -1011,7 +1003,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # - D. C. Liu, J. Nocedal (1989), ["On the limited memory BFGS method for large scale optimization"](https://doi.org/10.1007/BF01589116).
 # - M. R. Hestenes, E. Stiefel (1952), ["Methods of conjugate gradients for solving linear systems"](https://doi.org/10.6028/jres.049.044); C. Lanczos (1950), ["An iteration method for the solution of the eigenvalue problem of linear differential and integral operators"](https://doi.org/10.6028/jres.045.026).
 # - M. F. Hutchinson (1990), ["A stochastic estimator of the trace of the influence matrix"](https://doi.org/10.1080/03610919008812866); S. Ubaru, J. Chen, Y. Saad (2017), ["Fast estimation of tr(f(A)) via stochastic Lanczos quadrature"](https://doi.org/10.1137/16M1104974).
-# - L. Sagun, L. Bottou, Y. LeCun (2016), ["Eigenvalues of the Hessian in deep learning"](https://arxiv.org/abs/1611.07476); V. Papyan (2019), ["Measurements of three-level hierarchical structure in the outliers in the spectrum of deepnet Hessians"](https://arxiv.org/abs/1901.08244): the outliers. B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
+# - L. Sagun, L. Bottou, Y. LeCun (2016), ["Eigenvalues of the Hessian in deep learning"](https://arxiv.org/abs/1611.07476); V. Papyan (2019), ["Measurements of three-level hierarchical structure in the outliers in the spectrum of deepnet Hessians"](https://arxiv.org/abs/1901.08244). B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
 #
 # **Read next:** [15 Batch Jacobians](15_batch_jacobians.ipynb) asks for one Jacobian for each example;
 # [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures a Hessian against its products with vectors.

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Batch Jacobians and per-example gradients
 #
-# A network maps each example of a batch to outputs of its own. The Jacobian of the whole batch also pairs each example's outputs with every *other*
+# The network below maps each example of a batch to outputs of its own. The Jacobian of the whole batch also pairs each example's outputs with every *other*
 # example's inputs.
 # **What belongs to each example alone, and how do you get it without computing the rest?**
 
@@ -80,14 +80,14 @@ plots.batch_patches(
 plt.show()
 
 # %% [markdown]
-# Two dense layers take 7 examples of 5 features to 7 outputs of 6 numbers. Six in every seven entries of the Jacobian are zero, and each zero cost as
-# much as any other entry.
+# Two dense layers take 7 examples of 5 features to 7 outputs of 6 numbers. Six in every seven entries of the Jacobian are zero, and `jacobian` computed
+# them all.
 #
 # **You will be able to**
 #
 # - get one Jacobian for each example, in three ways (sections 1 and 2),
 # - compute one gradient for each example with `tf.vectorized_map`, test it, and clip it (sections 3 and 4),
-# - find out with one backward pass whether examples are coupled (sections 5 and 6),
+# - test with one backward pass whether examples are coupled (sections 5 and 6),
 # - take second derivatives for each example (section 7).
 
 # %% [markdown]
@@ -102,7 +102,7 @@ plt.show()
 print(full[:, 0, :, 0].numpy().round(2))
 
 # %% [markdown]
-# Each example responds to its own input alone, because no layer here mixes the examples.
+# Each example here responds to its own input alone: neither layer mixes the examples.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -121,7 +121,7 @@ np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
 #
 # The Jacobians that you want have shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian, **sum**
 # over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of every patch: in `bobi->boi` the letter `b`
-# stands twice on the left and once on the right. The third way, `batch_jacobian`, never makes the large one. Below are the derivatives of output 0 of example 2:
+# stands twice on the left and once on the right. The third way, `batch_jacobian`, does not make the large one. Below are the derivatives of output 0 of example 2:
 
 # %%
 tf.get_logger().setLevel("ERROR")  # each eager Jacobian traces a graph; TensorFlow would warn of it
@@ -135,7 +135,8 @@ print("batch_jacobian:", per_example.shape, per_example[2, 0].numpy().round(3))
 
 # %% [markdown]
 # The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target. `gradient` differentiates its
-# sum. Example `n` is moved by its own input alone, so row `n` of the result belongs to it: one backward pass serves the whole batch.
+# sum. Here output 0 of example `n` moves with its own input alone, so row `n` of the result belongs to it:
+# one backward pass serves the whole batch.
 #
 # **Predict.** How many backward passes does that take for all outputs: 5, 6, 7 or 42?
 
@@ -182,13 +183,13 @@ assert counts == {"jacobian": batch * outputs, "batch_jacobian": outputs}
 assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 
 # %% [markdown]
-# Six: one for each output. All inputs and all examples come with each pass. `batch_jacobian` does the same, where `jacobian` makes $7 \cdot 6 = 42$
+# Six: one for each output. All inputs and all examples come with each pass. Here `batch_jacobian` does the same, where `jacobian` makes $7 \cdot 6 = 42$
 # passes. The factor, in passes and in bytes, is the batch size.
 
 # %% [markdown]
 # ## 3. One gradient for each example
 #
-# Weights are shared by all examples. So `tape.gradient` of the mean loss returns one gradient, the mean of the gradients that the examples would have
+# The seven examples share the weights. So `tape.gradient` of their mean loss returns one gradient, the mean of the gradients that the examples would have
 # alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel.
 #
 # `batch_jacobian` does not apply: a kernel has no batch axis. `tape.jacobian(losses, kernel)` makes 7 passes, each through the whole batch. Better:
@@ -211,8 +212,8 @@ print("kernel:              ", layer1.kernel.shape)
 print("per-example gradients:", each.shape)
 
 # %% [markdown]
-# `vectorized_map` is meant to compute what a loop over the first axis would. It traces the function once, for one example, and rewrites the graph by
-# `pfor`'s rules ([11](11_jacobians.ipynb), section 7). In JAX and PyTorch this is `vmap`. Both compiled, for the seven examples 64 times over:
+# `vectorized_map` is meant to compute what a loop over the first axis would. It traces the function for one example, and rewrites the graph by
+# `pfor`'s rules ([11](11_jacobians.ipynb), section 7). Both compiled, for the seven examples 64 times over:
 
 # %% tags=["nbval-ignore-output"]
 many = tf.repeat(x, 64, axis=0), tf.repeat(targets, 64, axis=0)
@@ -231,7 +232,7 @@ for name, way in ways.items():
     print(f"{name:15} {fastest[name]:6.2f} ms of processor time")
 
 # %% [markdown]
-# The stack does the same arithmetic, and starts each operation once, not once for each example.
+# The vectorised graph starts its operations once for the whole stack.
 #
 # "Is meant to": two of the four operations below come out wrong.
 #
@@ -275,10 +276,7 @@ with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError): 
 tf.get_logger().setLevel("ERROR")
 
 # %% [markdown]
-# No error and no warning. `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. Others differ loudly: the gradient of a `tf.map_fn` or a
-# `tf.scan` inside raises a `TypeError`. A variable is changed once, not once for each example.
-#
-# So ask for a **certificate**: draw one example at random, and compute it alone.
+# No error and no warning. `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. So ask for a **certificate**: draw one example at random, and compute it alone.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -293,7 +291,7 @@ print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targ
 print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
 # %% [markdown]
 # Both faults above show in every row. Where a branch depends on the row, test one row of each branch. And do the rows
-# add up to what training uses? With a mean loss of independent examples, their mean has to be the batch's gradient:
+# add up to what training uses? Here the loss is a mean over independent examples, so their mean has to be the batch's gradient:
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape_of_losses:
@@ -407,8 +405,7 @@ plt.show()
 # The mean points where the bad example points. Clipped one by one, the gradients have a mean that points with the healthy ones again. Clipping the
 # mean's norm ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
-# Clipping gives every example one vote at most: none contributes more than a seventh of the limit. Differential privacy rests on this bound: DP-SGD
-# clips each example's gradient, then adds noise.
+# Clipping gives every example one vote at most: none contributes more than a seventh of the limit. DP-SGD does so for privacy, and adds noise.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -441,8 +438,8 @@ def each_jacobian(function, x):
 exercises.batch_last.check(each_jacobian)
 
 # %% [markdown]
-# The second assumption is that examples are independent. Batch normalisation in training mode breaks it: it subtracts the *batch's* mean, so every
-# example moves every other.
+# The second assumption is that examples are independent. Batch normalisation in training mode breaks it: it subtracts the *batch's* mean, so one example
+# moves the others.
 #
 # **Predict.** With batch normalisation between the two layers, what does `batch_jacobian` give you: "an error", "a warning" or "a tensor of shape
 # (7, 6, 5)"?
@@ -483,7 +480,7 @@ with tf.GradientTape() as unnoticed_tape:  # as many outputs as inputs, and the 
 assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batch, batch)
 
 # %% [markdown]
-# No error and no warning: 7 equals 7, and `batch_jacobian` looks no further. Here are both full Jacobians on one scale:
+# No error and no warning. Here are both full Jacobians on one scale:
 
 # %% alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: independent and coupled, on one scale
@@ -498,7 +495,7 @@ for ax, jacobian, title in (
 plt.show()
 
 # %% [markdown]
-# For each output, `batch_jacobian` differentiates the sum of that output over the batch. So the returned numbers are the full Jacobian, summed over one of its two batch axes.
+# For each output, `batch_jacobian` differentiates the sum of that output over the batch. So the numbers returned here are the full Jacobian, summed over one of its two batch axes.
 #
 # **Predict.** Over which: the target's batch axis (the first), or the source's (the third), as in section 2?
 
@@ -527,7 +524,7 @@ assert errors["source"] > 0.1
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
 # Once the patches are not diagonal, `batch_jacobian` answers another question: how does one example's input move the outputs of the whole batch? With
-# batch normalisation as the *last* layer each output has the same sum over the batch, whatever the inputs are, and the answer is zero:
+# batch normalisation as the *last* layer, as below, each output's sum over the batch is fixed, and the answer is zero:
 
 # %% tags=["nbval-ignore-output"]
 last = tf.keras.layers.BatchNormalization()
@@ -542,7 +539,7 @@ print(f"batch_jacobian, largest entry:  {np.max(np.abs(returned_last)):.0e}")
 print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
 
 # %% [markdown]
-# The cure depends on what you mean. In inference mode (`training=False`) the examples are independent again, and `batch_jacobian` is right. If you do
+# The cure depends on what you mean. In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. If you do
 # mean training mode, take the full Jacobian and its diagonal.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -561,8 +558,9 @@ np.testing.assert_allclose(returned_inference, tf.einsum("bobi->boi", full_infer
 # %% [markdown]
 # ## 6. A test for independence
 #
-# The full Jacobian shows the coupling, but costs too much for a test. One more backward pass is enough. Choose a cotangent $u$ of the target's shape.
-# `gradient` gives the left-hand side below, coupled or not. If the examples are independent, the right-hand side is the same:
+# The full Jacobian shows the coupling. A test takes one more backward pass. Choose a cotangent $u$ of the target's shape.
+# `gradient` gives the left-hand side below, coupled or not. If the examples are independent, and `pfor`'s rules right, the right-hand side
+# is the same:
 #
 # $$\sum_{m,o} u_{mo}\,\text{full}[m,o,n,i] \;=\; \sum_o u_{no}\,\text{returned}[n,o,i].$$
 
@@ -635,11 +633,8 @@ for network in (
 #
 # $$\sum_{m,o} (u_{mo} - u_{no})\,\text{full}[m,o,n,i].$$
 #
-# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights miss a coupling that `full` shows with probability
-# zero. They cannot see a coupling that is off at this `x`, behind a ReLU for example, nor one that rounding hides beside larger derivatives.
-#
-# The test compares with the plain tape, so it can find a wrong rule of `pfor`, too: $x \odot \operatorname{roll}(x)$ along the features couples nothing,
-# and fails.
+# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights see the coupling here. They
+# cannot see one that is off at this `x`, behind a ReLU for example, nor one that rounding hides.
 #
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
 #
@@ -694,7 +689,7 @@ assert not np.any(silent)
 
 # %% [markdown]
 # Zeros, of the right shape and without a warning. They mean *not connected*: `batch_jacobian` does not keep to its documented default,
-# `unconnected_gradients="none"`. The cure is one level of indentation. The `tf.function` is for speed.
+# `unconnected_gradients="none"`. The cure is one level of indentation.
 
 
 # %%
@@ -743,7 +738,7 @@ exercises.laplacian.check(laplacians)
 # %% [markdown]
 # ## 8. Going further: the noise of a mini-batch
 #
-# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For $B$ examples drawn at random with replacement, the expected
+# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For a mean loss over $B$ independent examples, drawn at random with replacement, the expected
 # squared distance is
 #
 # $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$
@@ -784,14 +779,14 @@ ax.set_xscale("log", base=2)
 ax.set_yscale("log", base=2)
 for axis in (ax.xaxis, ax.yaxis):
     axis.set_major_formatter("{x:g}")
-ax.set(title="Per-example gradients predict the noise of every batch size")
+ax.set(title="Per-example gradients predict the noise of a mini-batch")
 ax.set(xlabel="examples in the mini-batch", ylabel="distance to the full gradient (rms)")
 plt.show()
 
 # %% [markdown]
 # Four times the examples, half the distance. Where the two lines cross, at $B = \operatorname{tr}\Sigma / \lVert g\rVert^2$, the noise is as long as the gradient. This number is
-# the **gradient noise scale**. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
-# examples nearly double that share; far above it, they hardly change the share, and mainly add cost.
+# the **gradient noise scale**, in its simple form. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
+# examples nearly double that share; far above it, they hardly change it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -807,8 +802,8 @@ assert share[3] / share[2] < 1.1
 # %% [markdown]
 # ## 9. Going further: in one line
 #
-# `tapelab.derivatives` has both, as functions of a function. Their definition leaves nothing to prove: row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is a derivative, too, but not
-# this example's share of the whole batch's. Whether gradients add up to that, you know how to ask: compare their mean with the tape's gradient.
+# `tapelab.derivatives` has both, as functions of a function. By definition row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is not this example's share of the
+# whole batch's: compare the rows' mean with the tape's gradient.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -913,16 +908,16 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # ## Recap
 #
 # - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal. `batch_jacobian` gets the diagonals with one backward pass for each output (sections 1 and 2).
-# - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which some are wrong: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
-# - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis. One backward pass with random cotangents finds it; cotangents of ones cannot (sections 5 and 6).
+# - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which two were wrong here: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
+# - Behind batch normalisation, `batch_jacobian` returned the full Jacobian summed over the target's batch axis. One backward pass with random cotangents found it; cotangents of ones cannot (sections 5 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | under `vectorized_map`: `tf.roll` with a negative axis, `tf.pad` with a constant; the first under `batch_jacobian`, too | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
+# | under `vectorized_map`: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
-# | testing independence with ones | every network passes | random cotangents |
+# | testing independence with ones | batch normalisation passes | random cotangents |
 # | the inner `batch_jacobian` is called outside the outer tape | zeros | call it inside |
 # | clipping the mean's norm against one bad example | a shorter step in its direction | clip each example's gradient |
 #

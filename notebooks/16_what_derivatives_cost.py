@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 19 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -125,11 +125,11 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 #
 # $$\bar W = x^\top \bar y, \qquad \bar x = \bar y\, W^\top,$$
 #
-# where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about as much as **three** forward passes, *however many
-# weights there are*: the **cheap-gradient principle**. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983). Where each
-# operation's backward rule costs a small multiple of the operation, so does the whole gradient.
+# where a bar marks the loss's gradient with respect to that quantity. So this network's gradient takes at most the products of **three** forward passes,
+# *however many weights there are*. This is the **cheap-gradient principle**: where each operation's backward rule costs a small multiple of the
+# operation, so does the whole gradient. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983).
 #
-# Times vary; multiplications can be counted. They are read off the traced graph, before anything runs.
+# Multiplications can be counted off the traced graph, before anything runs.
 
 
 # %%
@@ -216,7 +216,7 @@ ax.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# The hatched bars are the same on every machine. A time also holds `tanh`, the start of each operation, and memory.
+# A measured time also holds `tanh`, the start of the operations, and memory.
 #
 # **Its hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
 #
@@ -277,7 +277,7 @@ for function in (picked_one_by_one, picked_together):
 np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
 
 # %% [markdown]
-# The derivative of one slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers.
+# The derivative of one such slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers.
 # `tf.gather` picks all at once, and its rule returns `IndexedSlices` here, the positions with their values. Slice once, not in a loop.
 
 # %% [markdown]
@@ -299,8 +299,8 @@ exercises.frozen.check(multiplications_of)
 # %% [markdown]
 # ## 2. Exponents: count, then time
 #
-# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. A Hessian of $n$ weights has $n^2$ entries, and takes $n$ products to fill.
-# Here are both for networks of nine sizes.
+# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. A Hessian of $n$ weights has $n^2$ entries; `jacobian` fills it with $n$
+# products. Here are both for networks of nine sizes.
 
 # %%
 data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
@@ -379,8 +379,7 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# On the left of the right panel a call is mostly the start of its operations, which costs the same at every size. A slope read off a few such points is
-# an accident of the machine: the exponents come from counting.
+# On the left of the right panel the start of the operations hides the exponents: they come from counting.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -410,7 +409,7 @@ exercises.hidden_exponent.check(hidden_exponent)
 # %% [markdown]
 # ## 3. Memory, predicted
 #
-# The size of a result follows from shapes alone. A Hessian over $n$ float32 weights takes $4 n^2$ bytes.
+# The size of a dense result follows from its shape and dtype. A Hessian over $n$ float32 weights takes $4 n^2$ bytes.
 
 # %%
 weight_count = sum(int(tf.size(weight)) for weight in weights)
@@ -418,8 +417,7 @@ print("weights:", weight_count)
 print(f"Hessian: {4 * weight_count**2 / 2**30:.1f} GiB")
 
 # %% [markdown]
-# That is more memory than most machines have, and the network is small. `tapelab.derivatives` does this multiplication before it allocates, and
-# refuses. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
+# And the network is small. `tapelab.derivatives` counts before it allocates, the copies that assemble the matrix too, and refuses here. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -460,7 +458,7 @@ size = {  # in bytes, float32
 exercises.fits.check(size)
 
 # %% [markdown]
-# The result is not all that is held. A tape keeps what its backward rules read: of a chain of layers such as these, the result of every layer.
+# The result is not all that is held. A tape keeps what its backward rules read: of the chain below, the result of every layer.
 # Count them with weak references, as in section 4 of [09](09_multiple_tapes.ipynb).
 
 # %%
@@ -498,7 +496,7 @@ held_plain = list(held)
 print("evaluations of a layer:", len(held_plain))
 
 # %% [markdown]
-# All 24 are kept. In a deep network it is often this record that fills the memory, not the weights or the gradient.
+# All 24 are kept: this record grows with the layers.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -555,8 +553,7 @@ print("evaluations of a layer:", len(held_checkpointed))
 print("most alive at once:    ", max(held_checkpointed))
 
 # %% [markdown]
-# Six checkpoints instead of 24 results, and every layer runs twice. The gradient is the same but for rounding. With $k$ blocks of $n / k$ layers, at
-# most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks $k = \sqrt n$ is best, with $2\sqrt n$.
+# Six checkpoints instead of 24 results, and every layer runs twice. The gradient is the same but for rounding. With $k$ blocks of $n / k$ such layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks a $k$ near $\sqrt n$ is best, with about $2\sqrt n$.
 #
 # Equal blocks are not the best. When the backward pass reaches the first block, the other checkpoints are gone, and their room is free. So let the first block be the longest, and each one after it shorter by one.
 #
@@ -608,14 +605,14 @@ right.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: so $M$ is about $\sqrt{2n}$, not $2\sqrt n$. A chain of 1024 layers needs 46 results instead of 64.
+# Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: so $M$ is about $\sqrt{2n}$, not $2\sqrt n$. A chain of 1024 layers takes 46 results instead of 64.
 #
 # Set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the
 # one that is recorded for its backward step, the longest chain has
 #
 # $$\binom{s + r}{s}$$
 #
-# layers. This is the **binomial law** of Griewank and Walther, and their *revolve* is the schedule that reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
+# layers. This is the **binomial law** of checkpointing; Griewank and Walther's *revolve* is a schedule that reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -650,7 +647,7 @@ for checkpoints in range(1, 5):
         assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
 
 # %% [markdown]
-# **A block has to compute the same again.** Dropout draws new numbers when it runs again, and the backward pass then belongs to another mask. Of 1000 numbers, how many are dropped
+# **A block has to compute the same again.** Here `tf.nn.dropout` draws new numbers when the block runs again, and the backward pass then belongs to another mask. Of 1000 numbers, how many are dropped
 # and have a gradient all the same?
 
 
@@ -672,7 +669,7 @@ print("dropout:          ", redrawn)
 print("stateless dropout:", dropped_with_a_gradient(stateless))
 
 # %% [markdown]
-# A quarter, and no warning. A stateless operation draws the same numbers from the same seed. In training, batch normalisation in a block updates its statistics twice.
+# A quarter, and no warning. The stateless operation draws the same numbers from its seed again.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -688,7 +685,7 @@ np.testing.assert_allclose(check_norm.moving_mean, 0.75 * tf.reduce_mean(check_b
 # %% [markdown]
 # ## 5. Going further: eager, graph, XLA
 #
-# The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA, which fuses operations. The next one is tiny: 30 weights.
+# The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA. The next one is tiny: 30 weights.
 #
 # **Predict.** By which factor is the graph faster than eager, once it is traced?
 
@@ -750,8 +747,7 @@ plt.show()
 # %% [markdown]
 # Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
 #
-# Tracing has its price, paid without an `input_signature` once for each shape, dtype and Python number that comes in; XLA compiles each new shape anyway. Whether that pays depends on three times, of the first call, of a later one and of an eager one. A function that you call in a long loop
-# should be compiled, and called with tensors of one shape.
+# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number. Whether that pays depends on three times, of the first call, of a later one and of an eager one.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -794,8 +790,7 @@ exercises.pays.check(pays_from)
 modes.figure().show()
 
 # %% [markdown]
-# Between the lines reverse mode takes fewer passes, and its record makes it hold more. With many inputs and few
-# outputs, as in training, forward mode loses on passes. On memory it loses only if its tangents travel together: one at a time it holds 2 KiB here, and reverse mode 25.
+# Between the lines reverse mode takes fewer passes, and its record makes it hold more. One pass at a time, forward mode holds 2 KiB here, and reverse mode 25.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -844,24 +839,24 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - In multiplications, a gradient of dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This holds where each backward rule costs a small multiple of its operation; a slice's does not (section 1).
-# - A Hessian's work grows with the square of the number of weights, a product's with the number; times show no clean exponent (section 2).
-# - Memory follows from shapes. The record grows with every layer; for one more forward pass, checkpoints bring it down to $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
+# - In multiplications, the gradient of these dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This rests on backward rules that cost a small multiple of their operation; a slice's does not (section 1).
+# - A Hessian's work grew with the square of the number of weights, a product's with the number; the times show no clean exponent (section 2).
+# - Memory can be counted from shapes. The record of a chain grows with its layers; for one more forward pass, checkpoints bring it down to about $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | timing the first call | tracing, many times a later call | call once, then time |
+# | timing the first call of a `tf.function` | tracing, many times a later call | call once, then time |
 # | an exponent read off a few timings | another one on the next run | count |
-# | slices of a long vector in a loop | a gradient far slower than the function | slice or gather once |
+# | slices of a long vector in a loop | a gradient that writes a whole vector for each | slice or gather once |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
-# | dropout in a checkpointed block | the gradient of another mask | a stateless operation with a fixed seed |
+# | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation with a fixed seed |
 #
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
-# - S. Linnainmaa (1976), ["Taylor expansion of the accumulated rounding error"](https://doi.org/10.1007/BF01931367): reverse accumulation, from his thesis of 1970. B. Speelpenning (1980) first built a compiler for it.
+# - S. Linnainmaa (1976), ["Taylor expansion of the accumulated rounding error"](https://doi.org/10.1007/BF01931367): reverse accumulation, from his thesis of 1970.
 # - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: what each mode costs, sparsity, checkpointing.
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [19 Fit and error bars](19_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 25 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [19 Fit and error bars](19_fit_and_error_bars.ipynb) · **Minutes:** 24 to read, 25 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -167,18 +167,18 @@ maps({"u from one least-squares solve": u, "u minus the reference solution": u -
 plt.show()
 
 # %% [markdown]
-# No value of $u$ was given, nothing was trained, and the error is below a hundred-thousandth; in most draws it is below a millionth. The solve takes milliseconds. Only the size of the slopes was chosen, by the residual at points that the solve has not seen.
+# No value of $u$ was given, nothing was trained, and the relative error is below a hundred-thousandth. Only the size of the slopes was chosen, by the residual at points that the solve has not seen.
 #
-# The error on the right is the difference from a second method that knows nothing of tapes: a sum of sines. Each $\sin k\pi x \, \sin l\pi y$ in $f$, divided by $(k^2 + l^2)\,\pi^2$, is one in $u$. $f$ is a polynomial; $u$ is none, nor is it $f$ times a number.
+# The error on the right is the difference from a second method that knows nothing of tapes: a sum of sines. Each $\sin k\pi x \, \sin l\pi y$ in $f$, divided by $(k^2 + l^2)\,\pi^2$, is one in $u$.
 #
-# Random features with one linear solve are the rival of every trained network on this page. Networks for such equations are called **physics-informed**, and their papers seldom show this rival.
+# Random features with one linear solve are the rival of every trained network on this page. Networks for such equations are called **physics-informed**.
 #
 # **You will be able to**
 #
 # - turn a differential equation into residuals, with second derivatives by nested tapes, and say when they are right for a whole batch (section 1),
 # - compute the Jacobian of all residuals in one backward pass, take a Levenberg–Marquardt step with it, and tell the optimiser's error from the network's (section 2),
 # - judge a solution by its residual at other points (section 3),
-# - say where random features fail, and name two ways to better ones (section 4),
+# - name two ways to better features than random ones (section 4),
 # - find an unknown coefficient of the equation from noisy measurements, with its error bar (sections 5 and 6).
 
 # %% [markdown]
@@ -274,7 +274,7 @@ exercises.summed.check(may)
 # %% [markdown]
 # ## 2. A network, and two optimisers
 #
-# Now let the slopes inside the `tanh` be trained as well. That makes $u$ a network with one hidden layer: four weights for each unit, two slopes, a bias and a readout. The problem is not linear any more, so it needs an optimiser. First the usual one: 2500 steps of **Adam**, at the best of six rates from 0.01 to 0.2, falling to zero along a cosine. The same for three widths: 16, 32 and 64 units. (32 units have 128 weights, as many as the features.)
+# Now let the slopes inside the `tanh` be trained as well. That makes $u$ a network with one hidden layer: four weights for each unit, two slopes, a bias and a readout. The problem is not linear any more, so it needs an optimiser. First the usual one: 2500 steps of **Adam**, at a rate that begins at 0.07, chosen among six, and falls to zero along a cosine. The same for three widths: 16, 32 and 64 units. (32 units have 128 weights, as many as the features.)
 
 
 # %%
@@ -335,13 +335,13 @@ for units, w in by_adam.items():
     print(f"{units} units, 2500 steps of Adam: loss {loss(w):.0e}, error {of(w):.0e}")
 
 # %% [markdown]
-# Some ten-thousandths. That is hundreds of times the error of the features, which nobody trained. Is it the network, the points or the optimiser?
+# Some ten-thousandths. In this run that is hundreds of times the error of the features, which nobody trained. Is it the network, the points or the optimiser?
 #
 # The loss is a mean of squares, and [13](13_hessians_and_newton.ipynb) used that: with $J$ the Jacobian of the residuals, the Gauss–Newton matrix $J^\top J$ stands in for the Hessian. You can afford the matrix itself, and damp it (the factor 2 of the loss's derivatives cancels):
 #
 # $$\Big(\tfrac1N J^\top J + \mu I\Big)\, s = -\tfrac1N J^\top r.$$
 #
-# If the step lowers the loss, take it and make $\mu$ ten times smaller; if not, double $\mu$ and solve again. A large $\mu$ gives a short step along the negative gradient, a small one a Gauss–Newton step. That is the **Levenberg–Marquardt method**.
+# If the step lowers the loss, take it and make $\mu$ ten times smaller; if not, double $\mu$ and solve again. A large $\mu$ gives a short step, nearly along the negative gradient, a small one nearly a Gauss–Newton step. That is the **Levenberg–Marquardt method**.
 #
 # It needs $J$, a row for each point. The copies of the weights from section 1 give all rows in one backward pass; it is why `network` accepts weights of shape (n, weights).
 #
@@ -412,7 +412,7 @@ for n in (0, count - 1):
 np.testing.assert_allclose(check_J.numpy()[[0, -1]], check_rows, rtol=1e-8, atol=1e-8)
 
 # %% [markdown]
-# Lower, and mostly the more so the wider the network is. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*: a residual with second derivatives makes a loss with curvatures that span many powers of ten, and Adam leaves what lies along the flat directions. $J$ says at once which directions are flat.
+# About thirty times lower with 32 units in this run, and eighty times with 64. So these two networks could do it all along, and the points asked for enough: nearly all of Adam's error was the *optimiser's*. Adam scales each weight's slope by a size of its own. The new step divides the slope along each *direction* by its curvature, which $J$ knows, plus $\mu$.
 #
 # Is there a rival that sees gradients alone and finishes what Adam began? **BFGS** builds an estimate of the whole inverse Hessian. It gets 300 steps.
 
@@ -442,9 +442,9 @@ assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 60
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS takes off most of Adam's error, after some three thousand gradients in all. Given as many from the start, without Adam, it ends level with Levenberg–Marquardt, at seven times the processor time (five seeds). And neither of them gets below the features of the opening: in four draws 64 units came level with them once, after 500 steps of Levenberg–Marquardt. On this square, with an equation that is linear and known, the network has been a detour.
+# BFGS takes off most of Adam's error in this run. And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
 #
-# In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps. They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
+# In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps.
 
 # %% [markdown]
 # ## 3. A small residual is not a small error
@@ -483,16 +483,16 @@ assert check_ratio > 100
 assert 50 * error(u) < error(u_few) < 0.02
 
 # %% [markdown]
-# Hundreds of times larger, and more. The function satisfies all 60 equations and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it: it is the smaller of the two by far.
+# About a thousand times larger in this run. The function satisfies all 60 equations and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it: it is the smaller of the two by far.
 #
-# So judge by the residual at points that the solve has not seen, as you judge a classifier by test data. Where a solution can be had in another way, judge by the *error*: even an honest residual is a second derivative of it, and weighs fast oscillations more than slow ones. And compare errors with errors. This solution from 60 points, poor as it is, is in most draws no worse than Adam's on all 300 (section 2).
+# So judge by the residual at points that the solve has not seen, as you judge a classifier by test data. Where a solution can be had in another way, judge by the *error*: the residual is the error's Laplacian, and weighs fast oscillations more than slow ones.
 
 # %% [markdown]
 # ### Exercise: The step in the space of residuals (12 min)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# With few points and many weights, $J^\top J$ is the larger matrix of the two: a network of a million weights has a $J^\top J$ that nobody stores, and 500 points have a $J J^\top$ of 500 × 500. `J`, `r` and `mu` are tensors: `J` has shape (N, P), `r` shape (N,), and `mu` is a positive scalar. Return the step $s$ that solves
+# With few points and many weights, $J^\top J$ is a larger matrix than $J J^\top$. `J`, `r` and `mu` are tensors: `J` has shape (N, P), `r` shape (N,), and `mu` is a positive scalar. Return the step $s$ that solves
 #
 # $$(J^\top J + \mu I)\, s = -J^\top r,$$
 #
@@ -509,15 +509,15 @@ exercises.dual.check(step_from_residuals)
 # %% [markdown]
 # ## 4. Features that must be found
 #
-# In two dimensions 128 random slopes cover every direction. Go to six. Let $u$ be a wave across the unit ball, along *one* direction $a$ that nobody tells you, and zero on the sphere:
+# Go to six dimensions. Let $u$ be a wave across the unit ball, along *one* direction $a$ that nobody tells you, and zero on the sphere:
 #
 # $$u(x) = \big(1 - \lVert x \rVert^2\big)\, \sin\big(3\, a^\top x + \tfrac12\big), \qquad -\Delta u = f.$$
 #
 # $f$ is computed from this $u$, and then $u$ is put away to judge by. The equation is asked for at 1000 points. There are three ways to slopes:
 #
-# - **Drawn at random**, 500 or 1500 of size 0.3. Slopes down to 0.05 do about as well, larger ones worse. Then one solve.
+# - **Drawn at random**, 500 or 1500 of size 0.3. Then one solve.
 # - **Trained**: a network with 16 units, 30 steps of Levenberg–Marquardt.
-# - **Drawn, and stretched by the derivative of $f$.** Where $u$ varies, $f$ does, and a tape has $\nabla f$ at each point. The matrix $M = \tfrac1N \sum_n \nabla f(x_n)\, \nabla f(x_n)^\top$ has large eigenvalues along the directions in which $f$ varies most, its **active subspace**. Multiply 500 random slopes by $M$, divided by its largest eigenvalue. Then one solve.
+# - **Drawn, and stretched by the derivative of $f$.** A tape has $\nabla f$ at each point. The matrix $M = \tfrac1N \sum_n \nabla f(x_n)\, \nabla f(x_n)^\top$ has large eigenvalues along the directions in which $f$ varies most, its **active subspace**. Multiply 500 random slopes by $M$, divided by its largest eigenvalue. Then one solve.
 
 
 # %%
@@ -612,11 +612,11 @@ assert by_stretched < 0.05 * by_trained
 assert np.linalg.norm(M @ direction) > 0.99 * np.linalg.norm(M, 2)  # it has found the direction
 
 # %% [markdown]
-# Random slopes fail here. In six dimensions one points along $a$ only by chance, and fifteen hundred are not many. With 6000 the error was still 3e-3 (two seeds). Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is far below theirs: 2e-5 to 6e-4 in ten draws. With the 16 from before the training it is useless. That is what a hidden layer adds to a linear solve: it finds features.
+# In six dimensions random slopes point along $a$ only by chance, and in this run fifteen hundred of them leave an error of 5e-3. Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is 3e-5. With the 16 from before the training it is 0.5. That is what a hidden layer adds to a linear solve: it finds features.
 #
-# It is not the only one who can. The slope of $f$ points along $a$ at nearly every point, and 500 features stretched along it, with nothing trained, end hundreds of times nearer. Ten seeds gave 3e-8 to 1.3e-7. Training is what is left where nobody has an idea where to look, and one derivative of the right-hand side was such an idea.
+# It is not the only one who can. The matrix $M$ has found $a$ (the check), and 500 features stretched along it, with nothing trained, end at 4e-8. One derivative of the right-hand side was an idea where to look.
 #
-# Both are about one kind of solution, which varies along a single direction. Where $u$ varies in all directions alike there is none to find.
+# Both use that this $u$ varies along a single direction, but for the factor that makes it zero on the sphere.
 
 # %% [markdown]
 # ## 5. An unknown coefficient
@@ -627,7 +627,7 @@ assert np.linalg.norm(M @ direction) > 0.99 * np.linalg.norm(M, 2)  # it has fou
 #
 # At 40 places $u$ is measured, with a noise of known standard deviation $\sigma$. The parameters are the weights *and* $\kappa$. The residuals are of two kinds, and each is divided by what it may be: $(\Delta u_w(x_n) - \kappa u_w(x_n) + f(x_n))/\tau$ at the points, and $(u_w(z_m) - y_m)/\sigma$ at the places $z_m$. Here $\sigma$ is a property of the instrument, and $\tau$ is a choice: how far the equation may be missed.
 #
-# [Fit and error bars](19_fit_and_error_bars.ipynb) has the error bars: the covariance of all parameters is $(J^\top J)^{-1}$, with $J$ the Jacobian of these residuals. The weights are not determined well, and nobody asks for their error bars. For one parameter there is a way without that inverse. Split $J$ into the weights' columns $W$ and the column $k$ of $\kappa$. What a change of $\kappa$ does to the residuals can be undone in part by a change of the weights; the rest is $k$ minus its projection on $W$'s columns, and
+# [Fit and error bars](19_fit_and_error_bars.ipynb) has the error bars: the covariance of all parameters is $(J^\top J)^{-1}$, with $J$ the Jacobian of these residuals. For one parameter there is a way without that inverse. Split $J$ into the weights' columns $W$ and the column $k$ of $\kappa$. What a change of $\kappa$ does to the residuals can be undone in part by a change of the weights; the rest is $k$ minus its projection on $W$'s columns, and
 #
 # $$\text{standard error of } \kappa = \frac{1}{\min_s \lVert k - W s \rVert}.$$
 
@@ -697,9 +697,9 @@ assert 0.6 < found.std(ddof=1) / bars.mean() < 1.5
 assert loose_bar > 3 * bar
 
 # %% [markdown]
-# The stiffness is known to one or two hundredths of itself, and the error bar keeps its word: the 128 weights are little freedom beside the measurements, because the equation holds them.
+# The error bar is one or two hundredths of $\kappa$, and the spread over the draws of the noise is of its size: the equation leaves the 128 weights little freedom.
 #
-# That is so as long as $\tau$ is small. Let the equation be missed by a hundred times as much, and the weights fit the noise in its place; the error bar says so, and grows several times. Too small a $\tau$ has another price: the valley gets steeper and the optimiser slower. A fit that has not arrived has a small error bar too, around a wrong value. So start again from elsewhere, or with other weights, and see whether the same value comes out.
+# Let the equation be missed by a hundred times as much, and the weights fit the noise in its place; the error bar says so, and grows several times.
 #
 # Bet against the network once more. Two rivals get the same measurements. The first *smooths first*: it fits the measurements alone, then chooses the $\kappa$ that suits the equation best. It may do so with the features or with ten slow sines, $\sin i\pi x \, \sin j\pi y$ with $i + j \le 5$. The second solves both at once, as the network did, with the features of the opening: given $\kappa$, their weights are one linear solve, and $\kappa$ moves by what that solve leaves over, divided by the same column that gave the error bar.
 
@@ -748,12 +748,12 @@ assert np.median(np.abs(smoothed - kappa)) > 5 * bars.mean()
 assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 
 # %% [markdown]
-# To smooth first with the features is hopeless: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines cannot follow it, and come within one to two and a half error bars (ten seeds). With twenty-one of them it was 3 to 12: how many to take nothing here tells you, and no error bar comes with the value. To fit both at once works with features as well as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$. The *residuals* are: the equation and the measurements in one vector, each over what it may be, and a Jacobian that says what the data leave open.
+# To smooth first with the features fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run; no error bar comes with their value. To fit both at once works with features as well as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* are: the equation and the measurements in one vector, each over what it may be, and a Jacobian that says what the data leave open.
 
 # %% [markdown]
 # ## 6. Check it independently
 #
-# The rival that you would prefer on a square knows nothing of features or tapes: the sum of sines from the opening, with $\kappa$ as its *only* unknown, fitted to the same measurements. It has no $\tau$, and its error bar comes from a Jacobian with one column.
+# One more rival knows nothing of features or tapes: the sum of sines from the opening, with $\kappa$ as its *only* unknown, fitted to the same measurements. It has no $\tau$, and its error bar comes from a Jacobian with one column.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -779,14 +779,14 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 # ## Recap
 #
 # - A differential equation becomes residuals at points. Differentiate with respect to one coordinate at a time, and let the sum over the batch do the rest where points do not depend on each other (section 1).
-# - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian. With it a Levenberg–Marquardt step is one linear system away, and most of Adam's error goes; random features and one linear solve do better still, in milliseconds (section 2).
+# - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian. With it a Levenberg–Marquardt step is one linear system away, and most of Adam's error goes here; random features and one linear solve do better still (section 2).
 # - A residual of zero at the points promises nothing between them. Look at other points, and at the error where you can (section 3).
-# - Random features fail where the solution varies along directions that nobody knows: in six dimensions 16 trained units beat fifteen hundred of them. The slopes of the right-hand side know the direction, too, and one solve with them beats the training (section 4).
+# - Along one unknown direction in six dimensions 16 trained units beat fifteen hundred random features. The slopes of the right-hand side know the direction, too, and one solve with them beats the training (section 4).
 # - An unknown coefficient is one more parameter, and the measurements are more residuals. The Jacobian gives its error bar: what remains of its column after the weights' columns (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a network where a linear solve would do | seconds of training for a larger error | try random features and one `lstsq` first |
+# | a network where a linear solve would do | training, and a larger error | try random features and one `lstsq` first |
 # | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: 26 for 10 | one coordinate at a time |
 # | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation inside $u$ |
 # | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |

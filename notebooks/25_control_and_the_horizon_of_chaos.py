@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 4 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -103,12 +103,12 @@ for t in (1, 5, 10, 15, 20):
 
 # %% [markdown]
 # A rod hangs from a fixed point, a second rod hangs from the first, and each has a mass at its end: a **double pendulum**. Both rods are raised and let go. A step is one of the classical Runge–Kutta method, with four evaluations of the rates of change. The same program runs twice from the same start,
-# in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common, and no line of the program is at fault. A derivative says in advance, from one of the two runs, when this happens, and how long a gradient through the simulation is of use.
+# in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common, and no line of the program is at fault. A derivative along one of the two runs says when this happens, and how long a gradient through the simulation is of use.
 #
 # **You will be able to**
 #
 # - differentiate a simulation with respect to 120 forces in one backward pass, and write it as a product of Jacobians (section 1),
-# - find forces that swing a pole up, and judge the gradient against two searches without a tape (section 2),
+# - find forces that swing a pole up, and hold the gradient against two searches without a tape (section 2),
 # - multiply the Jacobians of single steps, and read from the product how a small difference grows (section 3),
 # - forecast when two precisions part, and what more digits buy (section 4),
 # - say when a gradient is correct and useless (section 5), and what of a long average can be differentiated (section 7, where you go further).
@@ -175,7 +175,7 @@ value, g = cost_and_gradient(first_guess)
 print("derivatives from one backward pass:", g.shape[0])
 
 # %% [markdown]
-# Two details matter. The loop is a `tf.range` inside a `tf.function`, so the graph holds one step and not 120 copies of it. And the force is bounded by `tanh`: a hard clip has slope zero beyond the limit, and a force that got there would never come back.
+# Two details matter. The loop is a `tf.range` inside a `tf.function`, so the graph holds one step and not 120 copies of it. And the force is bounded by `tanh`: a hard clip has slope zero beyond the limit, so the gradient would not move a force that got there.
 #
 # What did the pass compute? Write one step as $s_{t+1} = \Phi(s_t, u_t)$, with $T$ steps in all, its Jacobian with respect to the state as $A_t$ and with respect to $u_t$ as $B_t$. If the cost, or loss, $L$ looks at the last state alone, the force at step $t$ acts on it through all steps that follow:
 #
@@ -214,7 +214,7 @@ exercises.backwards.check(through_time)
 # %% [markdown]
 # ## 2. What it buys
 #
-# L-BFGS takes the 120 derivatives, as in [14](14_without_the_matrix.ipynb). It starts from forces near zero, under which the pole hardly moves. A gradient knows only the neighbourhood.
+# L-BFGS takes the 120 derivatives, as in [14](14_without_the_matrix.ipynb). It starts from forces near zero, under which the pole hardly moves.
 #
 # **Predict.** The target is a half turn to the right. What will the pole do?
 
@@ -388,9 +388,11 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# CEM's cost is a thousand times L-BFGS's, or more. CEM does swing the pole up; what it does not do in this many simulations is the fine work. CMA-ES (Hansen and Ostermeier), which learns a covariance too, is no better in the median. Differences of *twelve* corners do it as well as the tape does, for the same price. Differences of all the forces do not. Each of their Jacobians takes 121 simulations, and the budget pays for half a dozen.
+# In this run CEM's cost is more than a thousand times L-BFGS's: what it does not do in this many simulations is the fine work. Differences of *twelve* corners do it as well as the tape does, for the same price. Differences of all the forces do not. Each of their Jacobians takes 121 simulations, and the budget pays for half a dozen.
 #
-# So the tape does not buy a better minimum. It buys *all* derivatives for the price of a few simulations, and nobody has to guess which twelve numbers will do.
+# So the tape does not buy a better minimum here. It buys *all* derivatives for the price of a few simulations, and nobody has to guess which twelve numbers will do.
+#
+# <details><summary>Appendix: with other seeds</summary>
 #
 # | | tuned | simulations | cost in the end, lowest, median and highest |
 # |---|---|---|---|
@@ -399,6 +401,8 @@ np.testing.assert_allclose(
 # | CMA-ES, which learns a covariance | best of six | three times as many | 0.003, 0.2, 3 (ten seeds) |
 # | differences, 12 corners | corners, best of four | three times as many | 1e-5, 1e-5, 4e-3 (nine seeds) |
 # | differences, 120 forces | no | three times as many | 2, 7 (two seeds) |
+#
+# </details>
 
 # %% [markdown]
 # ## 3. The product of the Jacobians
@@ -424,7 +428,7 @@ print("shape:", product.shape)
 print(f"largest difference to the Jacobian of three steps at once: {np.max(np.abs(product - at_once)):.0e}")
 
 # %% [markdown]
-# That is the chain rule. For 4000 steps you need not take the steps again: the states are stored in `double`. So they can be a *batch* of 4000 examples which do not depend on each other ([15](15_batch_jacobians.ipynb)), and one call gives all Jacobians.
+# That is the chain rule. For 4000 steps you need not take the steps again: the states are stored in `double`. So they can be a *batch* of 4000 examples ([15](15_batch_jacobians.ipynb)), and one call gives all Jacobians.
 
 
 # %%
@@ -484,9 +488,9 @@ assert one_by_one > 100
 assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 
 # %% [markdown]
-# Billions, and more. The norm grows roughly as $e^{\lambda t}$, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
+# Billions, and more. The norm grows roughly as $e^{\lambda t}$ here, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
 #
-# One trap lies near. The norm of the product is not the product of the norms. The latter is only a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
+# One trap lies near. The norm of the product is not the product of the norms. The latter is a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
 
 # %% [markdown]
 # ## 4. The horizon
@@ -506,7 +510,7 @@ print(f"forecast: {expected:.1f} s")
 print(f"parted:   {parted:.1f} s")
 
 # %% [markdown]
-# The product of the Jacobians, taken along one run, says when the two part, to within a quarter of the time (56 of 60 starts). Before that it follows their distance up and down. It tends to be late, as each step rounds again and not only the start.
+# In this run the product of the Jacobians, taken along one of the two, says to within a second when they part.
 #
 # The right panel shows both pendulums, hung up in its middle. Move the time, and see them before and after; move the difference at the start, and see how little the horizon moves.
 
@@ -555,7 +559,7 @@ assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
 assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
 
 # %% [markdown]
-# Three digits more buy about $\ln(1000)/\lambda$: some seconds, however many digits there were before. float64 has a little more than twice the digits of float32, and so a little more than twice the horizon: less than a minute.
+# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here.
 
 # %% [markdown]
 # ### Exercise: Each step rounds (8 min)
@@ -594,7 +598,7 @@ assert last_second > 0.3
 assert disagreement[200] < 1e-3
 
 # %% [markdown]
-# None. Each of the two is, up to rounding, the exact derivative of a run; but these are two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
+# None. Each of the two is, up to rounding, the derivative of a run; but these are two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
 #
 # Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent. Its slope is the chain rule once more: the height's derivative with respect to the two angles, times their entries in the first column of the product.
 
@@ -639,11 +643,11 @@ assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
 assert abs(slope(4000)) > 1e3
 
 # %% [markdown]
-# On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$. A step of any practical length leaves it. For this target, the state at one late moment, no learning rate repairs that.
+# On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that stays in it is of no use.
 #
-# The *average* over a very long run is another target. Its limit may change moderately with a parameter although each single state changes explosively. A backward pass does not return that, but the derivative of the finite average, which explodes with the length of the run (Lea, Allen and Haine, 2000). Section 7 measures both.
+# The *average* over a long run is another target. Its limit may change moderately with a parameter although each single state changes explosively. A backward pass returns the derivative of the finite average, which explodes with the length of the run (Lea, Allen and Haine, 2000). Section 7 measures both.
 #
-# And the swing-up? Its gradient was worth all those steps. Is that because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
+# And the swing-up? Its gradient was worth its steps. Is that because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -670,23 +674,23 @@ assert all(norm < 1e4 for _, norm in along.values())
 assert all(abs(angle - np.pi) < 0.1 for angle, _ in along.values())
 
 # %% [markdown]
-# The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times. With other seeds it was below 500 over both. **The horizon belongs to a path, not to a number of seconds.** The search can be led to another one: with normal numbers of size 3 for a first guess, over the same 12 s, the norm along the last path was 60 to $10^9$, and L-BFGS was left at costs of 1 to 54 with eight seeds of thirteen. From forces near zero the cost was 0.01 to 0.15.
+# The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times, while the double pendulum's norm had passed $10^4$ after 10 s. **Look at the norm along the path, not at the number of seconds.**
 #
 # Past the horizon, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
-# they do without derivatives, add noise and average the values, which smooths the right-hand picture ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$ keeps the step short, and does not make its direction mean anything.
+# they do without derivatives, add noise and average the values ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$ keeps the step short, and leaves its direction as it is.
 
 # %% [markdown]
 # ## 6. Going further: all exponents
 #
 # The norm of a product is its largest singular value, and shows its largest stretch. There are three more, and some of these directions shrink. The logarithm of each singular value, per second, gives four exponents, and the product of the singular values is the factor by which a small volume grows.
-# With neither friction nor motor, volume in phase space is kept (*Liouville's theorem*; it counts momenta where the state here has speeds, which matters less and less over a long time). So over a long time the four exponents add up to nearly zero. The product should say so:
+# With neither friction nor motor, volume in phase space is kept (*Liouville's theorem*; it counts momenta where the state here has speeds, which matters less and less over a long time). So the four exponents should add up to nearly zero:
 
 # %% tags=["nbval-ignore-output"]
 naive = np.log(np.linalg.svd(J[-1], compute_uv=False)) / seconds[-1]
 print("exponents from the product:", *(f"{value:.2f}" for value in naive), "sum:", f"{naive.sum():.2f}")
 
 # %% [markdown]
-# The smallest one is wrong, and the sum with it. A singular value below $10^{-16}$ times the largest is lost in the rounding of the large entries. And after some minutes the product overflows altogether.
+# The smallest one is wrong, and the sum with it. A singular value below $10^{-16}$ times the largest is lost in the rounding of the large entries.
 #
 # The cure for the largest exponent is to carry one vector and to make its length 1 in every step, while the logarithms of its lengths are added up:
 
@@ -783,9 +787,9 @@ small = difference_of_means(settled, 1e-6, 100)
 np.testing.assert_allclose(np.median(np.abs(small / by_tape[0] - 1)), 0, atol=1e-4)
 
 # %% [markdown]
-# Each number of the tape is right, for its run and its $T$. From $T = 5$ on its size grows exponentially, as the norm of section 3 does. For each $T$ the average over many starts has the right mean; but it scatters more and more, and at $T = 20$ 500 runs say nothing about it. The differences become *better* with $T$: the mean of $z$ rises by about 1 for each unit of $\rho$.
+# Each number of the tape is right, for its run and its $T$. From $T = 5$ to $T = 20$ their median size grows from 2 to some hundred thousands in this run; at $T = 20$ their mean over 500 runs says nothing. The differences become *better* with $T$: the mean of $z$ rises by about 1 for each unit of $\rho$.
 #
-# So for a long average in chaos, a difference with a step that is not small may be the better derivative, at two runs for *each* parameter. (Its step is a bias: what you get is the mean slope between 27 and 29.) With many parameters that is what shadowing methods are for (Wang, Hu and Blonigan).
+# So for this long average a difference with a step that is not small is the better derivative, at two runs for *each* parameter. (Its step is a bias: what you get is the mean slope between 27 and 29.) With many parameters that is what shadowing methods are for (Wang, Hu and Blonigan).
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -829,15 +833,15 @@ assert difference < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - A gradient through a simulation is one backward pass, whatever the number of forces; it multiplies the transposed Jacobians of the steps (section 1).
-# - With such a gradient L-BFGS finds a swing-up. The cross-entropy method with three times the simulations ends a thousand times higher or more. Differences of twelve numbers end as low with eight of nine seeds, and differences of all 120 do not (section 2).
-# - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system; it is not the product of the norms (section 3).
-# - Two runs that differ by $\varepsilon$ part when $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
-# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. The horizon is that of the path: over 12 s a controlled swing-up was far within it. Past it, look less far ahead. The derivative of a long average can be moderate where the tape's explodes: a difference with a step that is not small found it in Lorenz's system (sections 5 and 7).
+# - A gradient through a simulation is one backward pass, here for 120 forces; it multiplies the transposed Jacobians of the steps (section 1).
+# - With such a gradient L-BFGS finds a swing-up. The cross-entropy method with three times the simulations ended a thousand times higher. Differences of twelve numbers ended as low, and differences of all 120 did not (section 2).
+# - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system, on average; it is not the product of the norms (section 3).
+# - Two runs that differ by $\varepsilon$ part at about $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
+# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. Past it, look less far ahead. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a Python loop in a `tf.function` | a graph with a copy of every step; minutes to trace | `tf.range` |
+# | a Python loop in a `tf.function` | a graph with a copy of every step | `tf.range` |
 # | a force that is clipped | a gradient of exactly zero beyond the limit | bound it by `tanh` |
 # | norms multiplied instead of matrices | growth of $10^{100}$ | the norm of the product |
 # | the product in the wrong order | a number that no finite difference confirms | the later step on the left |

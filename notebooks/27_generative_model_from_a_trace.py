@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 3 more to go further, 21 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 2 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -265,7 +265,7 @@ by_hand = (shares[:, :, None] * (centres - test[:, None])).sum(axis=1) / width**
 np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 
 # %% [markdown]
-# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. In the figure judge the network's field where the points are: elsewhere it has seen nothing.
+# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0: the factor that makes the density integrate to one drops out. In the figure judge the network's field where the points are: elsewhere it has seen nothing.
 #
 # ## 2. The unknown leaves the loss
 #
@@ -273,7 +273,7 @@ np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 #
 # $$\tfrac12 \, \mathrm E\, \lVert s_w(x) - \nabla \log p(x) \rVert^2 = \tfrac12\, \mathrm E \lVert s_w \rVert^2 \;-\; \mathrm E\, \big[s_w^\top \nabla \log p\big] \;+\; \text{constant},$$
 #
-# and the middle term has the unknown in it. But $p\, \nabla \log p = \nabla p$, so the mean in the middle term is $\int s_w^\top \nabla p \, \mathrm dx$. Integrate by parts, in each coordinate. The density vanishes far away, and there remains $-\int p \sum_i \partial s_{w,i} / \partial x_i\, \mathrm dx$. The minus in front of the middle term makes it a plus, and the constant does not depend on $w$:
+# and the middle term has the unknown in it. But $p\, \nabla \log p = \nabla p$, so the mean in the middle term is $\int s_w^\top \nabla p \, \mathrm dx$. Integrate by parts, in each coordinate. The density times the arrows vanishes far away, and there remains $-\int p \sum_i \partial s_{w,i} / \partial x_i\, \mathrm dx$. The minus in front of the middle term makes it a plus, and the constant does not depend on $w$:
 #
 # $$L(w) = \mathrm E \Big[\, \operatorname{tr} \frac{\partial s_w}{\partial x} + \tfrac12 \lVert s_w \rVert^2 \Big].$$
 #
@@ -370,7 +370,7 @@ assert 0.4 < how_often[0] / 1000 < 0.6
 assert abs(np.mean(estimates) + 14) < 0.8
 
 # %% [markdown]
-# Two: $-14 \pm 2 \cdot 3$. Signs multiply to $+1$ or $-1$, and only the off-diagonal entry comes with a random sign. So the error has nothing to do with the trace's size. In general the variance is $2 \sum_{i \ne j} J_{ij}^2$ for a symmetric $J$: where the axes do not mix, one probe is exact.
+# Two: $-14 \pm 2 \cdot 3$. Signs multiply to $+1$ or $-1$, and only the off-diagonal entry comes with a random sign. So this error has nothing to do with the trace's size. For a symmetric $J$ the variance is $2 \sum_{i \ne j} J_{ij}^2$: where $J$ is diagonal, one probe is exact.
 #
 # Now at the points of the ring: the batch Jacobian by `tape.batch_jacobian`, one pass for each axis by hand, and the mean of many probes.
 
@@ -477,8 +477,8 @@ with_exact_trace = train(exact_trace, signs)
 # And what would you do without any trace, or without training? There are four rivals.
 #
 # - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is the best of three, by the true error, which favours it.
-# - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The better of the two best $\tau$ of five, by the true error. Then once more with each $z$ used twice, as $+z$ and as $-z$, and with the better of two $\tau$.
-# - **A linear model.** Where $s$ is linear in its weights, the loss is a square in them, and its minimum is one `solve`, as Hyvärinen noted in 2007. Here $s$ is the slope of 300 Gaussian bumps, at as many of the points, and of one wide hill. Their width is the best of five, from 0.4 to 0.8, and the weight decay the best of three, both by the true error.
+# - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The better of two $\tau$, by the true error. Then once more with each $z$ used twice, as $+z$ and as $-z$, and $\tau = 0.07$.
+# - **A linear model.** Where $s$ is linear in its weights, the loss is a square in them, and its minimum is one `solve`, as Hyvärinen noted in 2007. Here $s$ is the slope of 300 Gaussian bumps of width 0.6, at as many of the points, and of one wide hill. The weight decay is the best of three by the true error.
 # - **A mixture of Gaussians**, fitted by scikit-learn (EM, the expectation–maximisation algorithm). The number of Gaussians, from 3 to 8, is the one with the best BIC, a criterion that sees the given points alone. Its log-density is a formula; a tape has its slope.
 
 
@@ -599,9 +599,9 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
     np.testing.assert_allclose(mixture_score(of_some, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate has 1.5 to 2.9 times one probe's error, and plain denoising 1.3 to 1.8 times (with the seeds 0 to 9). Noise in its target is why: used twice, as $+z$ and as $-z$, most of it cancels, and denoising has 0.9 to 1.13 times one probe's error, in as much processor time and with no derivative with respect to $x$. The linear model, whose training is one `solve`, has 1.5 to 2.2 times (five seeds), and is no better with 600 or 1000 bumps (two seeds). The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network. Today's diffusion models use denoising, at many noise levels.
+# Nearly the same: an error of two per cent in this run, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate, plain denoising and the linear model, whose training is one `solve`, are further off here. Denoising in pairs is level with one probe, with no derivative with respect to $x$: used as $+z$ and as $-z$, most of the noise in its target cancels. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. If you know the family of the density, fit that.
 #
-# What does a trace cost? With the exact one a step takes $d$ backward passes before the one for $w$; with a probe it takes one.
+# What does a trace cost? With `exact_trace` a step takes $d$ backward passes before the one for $w$; with `one_probe` it takes one.
 #
 # ## 5. Samples
 #
@@ -637,7 +637,7 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks carry a point across. The samples from noise look right because noise covers all five clusters from the start, not because the chain has forgotten where it began. Diffusion models cure that:
+# Far more than a fifth. Between the clusters the slope points back, and few kicks carry a point across. The samples from noise look right because the noise covered all five clusters from the start, not because the chain has forgotten where it began. Diffusion models go around that:
 # they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
@@ -728,11 +728,11 @@ occur = np.bincount(images.y_train[to_training(made).argmin(axis=1)], minlength=
 print("share of each digit among the made ones:", np.round(occur, 2))
 
 # %% [markdown]
-# All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, about 1.1 against 1.05. One Gaussian is far off, at 1.6.
+# In this run all ten digits occur, though not equally often: 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.07 against 1.05 in the median. One Gaussian is far off, at 1.6.
 #
-# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84, and with the ten that EM fits without labels in 81 to 85 (four seeds). For such digits you need no network.
+# They are not perfect: the support vector machine is right in 85 of 100 cases. With the ten Gaussians that were told the labels it is right in 79, and with the ten that EM fits without labels in 84. For such digits you need no network.
 #
-# And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and on average nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
+# And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -827,24 +827,13 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * (2 -
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than these three formulas: the ten Gaussians that EM fits come within 7 % of it (four seeds), and twenty, or ten that are told the labels, 1 or 2 % nearer (two seeds). One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans about 8 % better than one probe and better than denoising, with nothing trained (the check). For cleaning such digits, too, you need no network. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing: after 600 steps an error 0.3 to 1 % lower (two seeds).
+# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). For cleaning such digits, too, you need no network. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's, as printed.
 #
-# Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
+# One more thing can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981).
 #
-# ## 7. Going further: the ring once more, at equal cost
+# ## 7. Going further: the ring once more, with other numbers of steps
 #
-# In section 4 everyone had the same number of steps, and a step of denoising is cheaper. Give each the processor time of one probe's 2000 steps instead: 4000 steps of denoising, 2000 of denoising in pairs, 1500 with the exact trace (a step took 0.5, 1 and 1.4 times as long here). The relative squared error of each, with the seeds 0, 1 and 2 (counted beforehand, with other draws than this page's):
-#
-# | Way | How it is tuned | Steps | Error |
-# |---|---|---|---|
-# | one probe | nothing to tune | 2000 | 0.0192, 0.0213, 0.0195 |
-# | exact trace | nothing to tune | 1500 | 0.0231, 0.0218, 0.0217 |
-# | denoising | $\tau$, the best of five by the true error | 4000 | 0.0228, 0.0268, 0.0262 |
-# | denoising in pairs | $\tau$, the best of two by the true error | 2000 | 0.0196, 0.0202, 0.0210 |
-# | kernel density | width, the best of six by the true error | none | 0.0494, 0.0492, 0.0569 |
-# | mixture of five Gaussians | their number by BIC, from the points | none: EM | 0.0032, 0.0029, 0.0025 |
-#
-# All networks have one start and one schedule of learning rates, which was not tuned for any of them. The cell repeats the second and the third row for this page's seed, with the $\tau$ that was best in section 4; section 4 has repeated the fourth.
+# In section 4 all networks had the same number of steps, and a step of plain denoising is cheaper: it takes no derivative with respect to $x$. So give denoising twice the steps, with the $\tau$ that was best in section 4, and the exact trace three quarters of them. All have one start and one schedule of learning rates, which was tuned for none.
 
 # %% tags=["nbval-ignore-output"]
 best_tau = (0.07, 0.1)[int(np.argmin([error(score(w, test)) for w in denoised]))]
@@ -864,7 +853,22 @@ assert ways["kernel density, best of three"] > max(equal_cost.values())
 assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 
 # %% [markdown]
-# In the table the mixture is first and the kernel density last with each seed. Plain denoising is behind one probe by a fifth to a third there. In pairs it comes within a tenth of one probe (the draws of the two rows differ), and takes no derivative with respect to $x$.
+# In this run the four lie within a quarter of each other. The kernel density estimate stays above them, and the mixture far below.
+#
+# <details><summary>Appendix: with three seeds</summary>
+#
+# The relative squared error with the seeds 0, 1 and 2, and other draws than this page's:
+#
+# | Way | How it is tuned | Steps | Error |
+# |---|---|---|---|
+# | one probe | nothing to tune | 2000 | 0.0192, 0.0213, 0.0195 |
+# | exact trace | nothing to tune | 1500 | 0.0231, 0.0218, 0.0217 |
+# | denoising | $\tau$, the best of five by the true error | 4000 | 0.0228, 0.0268, 0.0262 |
+# | denoising in pairs | $\tau$, the best of two by the true error | 2000 | 0.0196, 0.0202, 0.0210 |
+# | kernel density | width, the best of six by the true error | none | 0.0494, 0.0492, 0.0569 |
+# | mixture of five Gaussians | their number by BIC, from the points | none: EM | 0.0032, 0.0029, 0.0025 |
+#
+# </details>
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -912,14 +916,12 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
 # - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
 # - On the ring one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
-# - In 64 dimensions one probe has come within 1 % of the exact trace after 600 steps, at a small part of its price. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
+# - In 64 dimensions the gradient with one probe takes a small part of the exact trace's processor time. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the gradient of the *sum* of the outputs taken for the trace | off-diagonal entries in it; the loss falls, and the field is not the score | $v$ on both sides, or one output at a time |
-# | one probe for the whole batch | more noise: an error 1.0 to 1.3 times as large (ring, ten seeds) | a new probe for each point |
-# | one probe for all points and all steps | another loss: off-diagonal entries count; a relative error of 1 or more (ring, five seeds) | a new probe in each step |
-# | a loss below $-\tfrac12\mathrm E\lVert s\rVert^2$ on the training points | peaks at the points, samples that copy them | look at the loss of unseen points |
+# | one probe for all points and all steps | another loss: off-diagonal entries count | a new probe in each step |
 # | data on a grid, or with constant coordinates | no slope to learn: the loss falls without end | blur the data, and take the blur off at the end |
 # | "it reached all the clusters" | it was started in all of them | start in one, and look |
 #

@@ -91,8 +91,7 @@ assert gradient is None
 assert loss == 2.0
 
 # %% [markdown]
-# The line that raised has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops is where you begin to read. Where it went wrong is
-# often further up.
+# The line that raised has done nothing wrong. `np.square`, two lines above, has taken the numbers out of TensorFlow. Begin to read where a program stops, and go up.
 #
 # **You will be able to**
 #
@@ -104,11 +103,11 @@ assert loss == 2.0
 # ## How a case goes
 #
 # The links lead to what people asked; the programs are ours. Your cell holds the program once more. Name the **cause** and **repair** the function: value and gradient have to be right on inputs that you have not seen.
-# **Not every program is broken.** Where nothing is wrong, say so, and leave the function as it is.
+# **Some programs are not broken.** Where nothing is wrong, say so, and leave the function as it is.
 #
 # Fifteen cases are too many for one sitting. Take cases 1 to 4, then 5 to 8, then 9 and 10; the last five another day.
 #
-# `exercises.NAME.hint()` gives one hint at a time, wrong turns included. Four questions help:
+# `exercises.NAME.hint()` gives one hint at a time. Four questions help:
 #
 # | Ask | with |
 # |---|---|
@@ -154,7 +153,7 @@ def repaired(w, x, y):
 exercises.own_loss.check(cause, repaired)
 
 # %% [markdown]
-# An `ExplainTape`, from this package, keeps a log where the tape listens, and `explain` reads it:
+# An `ExplainTape`, from this package, also keeps a log, which `explain` reads:
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:
@@ -366,7 +365,7 @@ for check_name in ("own_loss", "keras_model", "three_lines", "pixels", "second_s
 # %% [markdown]
 # ## 2. An error message
 #
-# **Case 7.** Two losses, and each is to move a variable of its own (after [tensorflow #31265](https://github.com/tensorflow/tensorflow/issues/31265) and [StyleGAN2-Tensorflow-2.0 #14](https://github.com/manicman1999/StyleGAN2-Tensorflow-2.0/issues/14)).
+# **Case 7.** Two losses, and each is to move a source of its own (after [tensorflow #31265](https://github.com/tensorflow/tensorflow/issues/31265) and [StyleGAN2-Tensorflow-2.0 #14](https://github.com/manicman1999/StyleGAN2-Tensorflow-2.0/issues/14)).
 
 
 # %% tags=["nbval-ignore-output"]
@@ -460,8 +459,6 @@ mended(exercises.step_by_keras)
 
 # %% [markdown]
 # ## 3. A number that cannot be right
-#
-# No error, and no `None`.
 #
 # **Case 9.** "Neural network only outputting 1 regardless of the input" (after [keras #500](https://github.com/keras-team/keras/issues/500); Keras's page on [activations](https://keras.io/api/layers/activations/) has the functions involved): a classifier for two classes, with one output unit.
 
@@ -560,7 +557,7 @@ mended(exercises.perfect_model)
 # %% [markdown]
 # ## 4. Going further: five more, unsorted
 #
-# Here no title says what to look for, and "nothing is wrong" is among the answers each time, true or not.
+# Here "nothing is wrong" is among the answers each time, true or not.
 #
 # **Case 11.** A network of two layers. The first comes from elsewhere and is to stay as it is; the second is to learn (after [tensorflow #26404](https://github.com/tensorflow/tensorflow/issues/26404) and Keras's guide to [transfer learning](https://keras.io/guides/transfer_learning/)).
 
@@ -663,7 +660,7 @@ for name, variable in pair.items():
     print(f"{name:6}{before[name]:.2f} -> {float(variable[0]):.2f}")
 
 # %% [markdown]
-# With the gradient 0 this optimiser went on along its way. With `None` Keras left the variable out of the step.
+# With the gradient 0 this optimiser went on along its way. With `None` it left the variable out of the step.
 #
 # **Case 13.** Why not train for the share of right answers itself? (After [keras #9712](https://github.com/keras-team/keras/issues/9712) and [#17682](https://github.com/keras-team/keras/issues/17682).)
 
@@ -701,7 +698,7 @@ def repaired(w, x, labels):
 exercises.right_answers.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** A network whose output layer starts at 0, so that its first answer is 0 for every input. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13), where weights start at 0, and, in PyTorch, [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4) whether such a network can be trained).
+# **Case 14.** A network whose output kernel starts at 0, so that its first answer is 0. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13), where weights start at 0, and, in PyTorch, [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4) whether such a network can be trained).
 
 
 # %%
@@ -754,7 +751,7 @@ plt.show()
 # %% [markdown]
 # The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
 #
-# If *both* kernels of this network start at 0, both gradients are 0 and stay 0: the hidden units are 0, so the output kernel's gradient is 0 as well. In HGQ2 #13 weights that started at 0 *were* the trouble, and the maintainer has changed the defaults.
+# Where *both* kernels of this network start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, so the output kernel's gradient is 0 as well.
 #
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
 
@@ -845,9 +842,9 @@ for check_one in (exercises.second_head, exercises.first_layer):
 # %% [markdown]
 # ## 5. Check it independently
 #
-# Each repair is held against central differences of *values*, in float64, at inputs drawn at random. The three programs with a Keras model, cases 2, 11 and 15, are held against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
+# The repairs are held against central differences of *values*, in float64, at inputs drawn at random; those with a Keras model, cases 2, 11 and 15, against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
-# Each comparison is made twice, with the repair and with the program as shown, which must fail it. In cases 12 and 14 that program *is* right; there the second number belongs to a needless repair.
+# The second number is that of the program as shown, which must fail. In cases 12 and 14 that program *is* right; there it is that of a needless repair.
 
 # %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)
@@ -1056,19 +1053,19 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # %% [markdown]
 # ## Recap
 #
-# - Each of these `None`s begins at one line that leaves TensorFlow, the tape, the watched sources or floating point. Where a line raises, it is a later one (section 1).
-# - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that every gradient was `None` (section 2).
-# - A zero that stays from every start, and a loss where there should be none: print outputs and shapes (section 3).
+# - Each of these `None`s began at one line that left TensorFlow, the tape, the watched sources or floating point (section 1).
+# - "Can only be used to compute one set of gradients" was about how the tape was made; "no gradients provided" said that the one gradient was `None` (section 2).
+# - A zero that stays from five starts, and a loss where there should be none: print outputs and shapes (section 3).
 # - Ask first whether anything is wrong: a `None` and a 0 can be the true answer (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | NumPy, `float`, `predict` inside the block | `None`, then an error elsewhere | TensorFlow's operation; `model(x)` |
+# | NumPy, `float`, `predict` between source and loss | `None` | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
-# | softmax over one unit | a gradient of 0, from every start | sigmoid |
-# | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |
-# | `variables` for `trainable_variables` | the frozen layer moves | one list for both |
+# | softmax over one unit | a gradient of 0, from five starts | sigmoid |
+# | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
+# | gradients of `trainable_variables`, applied to `variables` | the frozen layer moves | one list for both |
 # | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |
 #
 # **Further reading**

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_hard_cases.ipynb)
 #
-# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 15 to read, 11 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 15 to read, 10 more to go further, 121 for the exercises; to work through it all, about 4 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -71,14 +71,14 @@ for name, program in programs.items():
 # %% [markdown]
 # Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; loss and gradient ought to be 0.
 #
-# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs, and trains badly. On this page a repair
+# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs. On this page a repair
 # is right when value **and** gradient agree with the mathematics, on inputs that you have not seen.
 #
 # **You will be able to**
 #
 # - find the line at which a gradient loses its path, and decide what is to be differentiated (section 1),
 # - tell a NaN's birthplace from where it shows, and keep it from being born (section 2),
-# - tell a path that is flat for every input from a right zero, and find a number that is wrong and looks fine (section 3),
+# - tell a flat path from a right zero, and find a number that is wrong and looks fine (section 3),
 # - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5, where you go further).
 #
 # ## How a case goes
@@ -223,7 +223,7 @@ print("loss {}   gradient {}".format(*value_and_gradient(soft_margin, scores, si
 # %% [markdown]
 # ### Exercise: Case 3, most wrong, least taught (5 min)
 #
-# The value is about $z$ for a large $z$, and the gradient of the worst example is the largest of all. Clipping is no cure.
+# The value is about $z$ for a large $z$, and the gradient of the worst example is 1/3 here, the largest of the three. Clipping is no cure.
 
 # %%
 cause = ...  # "a wrong label", "log of zero" or "overflow"
@@ -281,7 +281,7 @@ ax.semilogy(silent_losses, "--", color=plots.RED)
 ax.semilogy(right_losses, "-", color=plots.BLUE)
 ax.text(steps * 0.6, silent_losses[-1] / 2, "NaN replaced by 0", color=plots.RED)
 ax.text(steps * 0.6, right_losses[int(steps * 0.6)] * 3, "NaN kept from arising", color=plots.BLUE)
-ax.set(title="A silenced gradient trains, and never arrives", xlabel="step of training", ylabel="loss")
+ax.set(title="Silenced, the loss stays at 0.053", xlabel="step of training", ylabel="loss")
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -312,7 +312,7 @@ def repaired(predicted, target):
 exercises.relative_error.check(cause, repaired)
 
 # %% [markdown]
-# **Case 5.** A term that rewards variety: the standard deviation of each feature over a batch, averaged. As soon as one feature is the same for all, the gradient is gone (after [tensorflow #56830](https://github.com/tensorflow/tensorflow/issues/56830) and [pytorch #4320](https://github.com/pytorch/pytorch/issues/4320)).
+# **Case 5.** A term that rewards variety: the standard deviation of each feature over a batch, averaged. One feature is the same for all, and its gradient is NaN (after [tensorflow #56830](https://github.com/tensorflow/tensorflow/issues/56830) and [pytorch #4320](https://github.com/pytorch/pytorch/issues/4320)).
 
 
 # %%
@@ -329,7 +329,7 @@ print("spread {:.4f}\n{}".format(*spread_seen))
 # %% [markdown]
 # ### Exercise: Case 5, no spread at all (6 min)
 #
-# A constant column has the spread 0, and passes the gradient 0. All others keep value and gradient, very quiet ones too.
+# A column whose variance is 0 has the spread 0, and passes the gradient 0. All others keep value and gradient, quiet ones too.
 
 # %%
 cause = ...  # "negative variance", "the mean" or "the root"
@@ -396,7 +396,7 @@ values_gradient = tape.gradient(attended, values)
 print("result\n", attended.numpy(), "\ngradient of the values\n", values_gradient.numpy())
 
 # %% [markdown]
-# The second thread mentions a very negative number in place of −∞, and many programs have one: −10⁹, say.
+# The second thread mentions a very negative number in place of −∞: −10⁹, say.
 #
 # **Predict.** With −10⁹, what does the second query get? "zeros", "NaN" or "the mean of all values"
 
@@ -413,11 +413,11 @@ exercises.very_negative.reveal("the mean of all values" if np.allclose(padded[1]
 np.testing.assert_allclose(padded[1], tf.reduce_mean(values, axis=0))
 
 # %% [markdown]
-# Finite scores that are equal have equal weights, however negative. The NaN is gone, and the query attends to what it must not see.
+# Its two scores are equal and finite, so they have equal weights. The NaN is gone, and the query attends to what it must not see.
 #
 # ### Exercise: Case 7, nothing to attend to (8 min)
 #
-# A query that may look at nothing gets zeros, and passes zeros back. A score that is NaN for another reason stays visible.
+# A query that may look at nothing gets zeros, and passes zeros back. An allowed score that is NaN stays visible.
 
 # %%
 cause = ...  # "a row without scores", "large scores" or "minus infinity"
@@ -490,9 +490,7 @@ def repaired(start, target, steps):
 exercises.starts_outside.check(cause, repaired)
 
 # %% [markdown]
-# You notice that two things which should agree do not.
-#
-# **Case 9.** The batch is too large for the memory, so its gradient is accumulated over smaller ones. In October 2024 it was noticed that many trainers did it like this (after [torchtune #1875](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
+# **Case 9.** The batch is too large for the memory, so its gradient is accumulated over smaller ones (after [torchtune #1875](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
 
 
 # %%
@@ -583,7 +581,7 @@ np.testing.assert_array_equal(frozen_seen, [1.0, 1.0, 1.0])
 # %% [markdown]
 # ### Exercise: Case 10, the schedule that nobody follows (6 min)
 #
-# Each loss has its own penalty, and the loss stays compiled: one trace for all. `f` is any function of `w`.
+# Each loss has its own penalty, and the loss stays compiled: one trace for all. `f` takes `w` to a number.
 
 # %%
 cause = ...  # "how the penalty gets in", "rounding" or "the loop"
@@ -629,7 +627,7 @@ print(explain_retracing(step).heading)
 # %% [markdown]
 # ### Exercise: Case 11, compiled again, and again (6 min)
 #
-# One trace for all steps, and each step with its own rate. `f` is any function of `w`.
+# One trace for all steps, and each step with its own rate. `f` takes `w` to a number.
 
 # %%
 cause = ...  # "the argument rate", "the argument w" or "the tape"
@@ -706,7 +704,7 @@ mended(exercises.held_batches)
 # %% [markdown]
 # ## 5. Going further: five more, unsorted
 #
-# No title says here what to look for, and neighbours have nothing in common.
+# No title says here what to look for.
 #
 # **Case 13.** A network is to solve a differential equation with $u''$ in it, and does not learn (after [deepxde #80](https://github.com/lululxvi/deepxde/issues/80)).
 
@@ -749,8 +747,7 @@ def repaired(x, kernel, bias, output):
 exercises.equation.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** The angle between unit vectors, as a loss for rotations (after [RotationContinuity #11](https://github.com/papagina/RotationContinuity/issues/11)). Its author met the NaN, clamped the cosine at 0.9999, and then got "a constant error and the same for all models". The cause,
-# as the thread tells it: the angle in that program could be negative, and with its absolute value the error fell steadily. What the clamp does by itself, which the next guess is about, is our addition.
+# **Case 14.** The angle between unit vectors, as a loss for rotations (after [RotationContinuity #11](https://github.com/papagina/RotationContinuity/issues/11)). Its author met the NaN, and clamped the cosine at 0.9999.
 
 
 # %%
@@ -849,7 +846,7 @@ plt.show()
 #
 # ### Exercise: Case 15, the cure that flattens (12 min)
 #
-# Value, first and second derivative are right to three digits everywhere between −4 and 4, in float32 too.
+# Value, first and second derivative are right to within 0.001 between −4 and 4, in float32 too.
 
 # %%
 cause = ...  # "a constant branch", "an unselected branch" or "rounding"
@@ -863,7 +860,7 @@ def repaired(x):
 exercises.sinc.check(cause, repaired)
 
 # %% [markdown]
-# **Case 16.** float16 (after [tensorflow #56890](https://github.com/tensorflow/tensorflow/issues/56890)): the root mean square of two rows. Neither 300 nor 400 is a large number, nor is their root mean square, 354.
+# **Case 16.** float16 (after [tensorflow #56890](https://github.com/tensorflow/tensorflow/issues/56890)): the root mean square of two rows. The one of 300 and 400 is 354.
 
 
 # %%
@@ -919,8 +916,8 @@ row_sums = tf.reduce_sum(moments_hessian, axis=1)
 print(f"Hessian\n{np.round(moments_hessian, 3)}\ntimes (1, 1, 1): {np.round(row_sums, 3)}")
 
 # %% [markdown]
-# The gradient is right, and so far the pull request is right. The Hessian is not. `explain` cannot see it: it looks at one backward pass, and that one is in order. What finds it is a property that must hold, or a difference of gradients. Keras's
-# `LayerNormalization` and, in training, `BatchNormalization` have the same wrong Hessian, and so a gradient penalty through them has a gradient that is not its own.
+# The gradient is right, and so far the pull request is right. The Hessian is not. `explain` does not see it: it looks at one backward pass, and that one is in order. A property that must hold finds it, or a difference of gradients. The check below finds the same wrong Hessian in Keras's
+# `LayerNormalization` and, in training, `BatchNormalization`.
 #
 # ### Exercise: Case 17, right once, wrong twice (12 min)
 #
@@ -1107,9 +1104,9 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # ## Recap
 #
 # - Here a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - The NaNs here were born from 0 · ∞, 0/0 and ∞ − ∞; often on the way back and under a value that is fine. Mend a NaN where it arises (section 2).
+# - The NaNs here were born from 0 · ∞, 0/0 and ∞ − ∞; in cases 4 and 5 on the way back, under a value that is fine. Mend a NaN where it arises (section 2).
 # - A zero may be the derivative of the program and still not the one that you want: then the *program* is wrong, as with a clip or a ReLU differentiated twice. A wrong number is found by comparing two things that must agree (section 3).
-# - A repair is judged by what it costs, on inputs of every size and dtype, and by the derivatives that come after the first (sections 4 and 5).
+# - A repair is judged by what it costs, on inputs that you have not seen, and by the derivatives that come after the first (sections 4 and 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -1117,7 +1114,7 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # | −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply by the mask as well |
 # | a clip in the loss | a parameter that is stuck | clip the variable after the step |
 # | a mean of means | the rows of sparse batches weigh more | add up sums, divide once |
-# | a guard with a constant | the second derivative is 0 | a branch with the right derivatives |
+# | a guard with a constant | its second derivative, 0 | a branch with the right derivatives |
 #
 # **Further reading**
 #
@@ -1126,7 +1123,7 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
 # - P. Micikevicius et al. (2018), ["Mixed precision training"](https://arxiv.org/abs/1710.03740).
 # - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), ["Layer normalization"](https://arxiv.org/abs/1607.06450).
-# - I. Gulrajani et al. (2017), ["Improved training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty, and why not with batch normalisation.
+# - I. Gulrajani et al. (2017), ["Improved training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty.
 # - N. J. Higham (2002), ["Accuracy and stability of numerical algorithms"](https://doi.org/10.1137/1.9780898718027).
 #
 # **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [10 Higher-order gradients](10_higher_order_gradients.ipynb) those behind the second derivatives of section 5,

@@ -133,7 +133,7 @@ def _(losses, w, batch):
 def _(losses, w, batch):
     """One weight matrix couples nothing, but it has no batch axis, and so its gradient is the sum over the examples.
     With a copy for each example, loss `n` depends on copy `n` alone: the gradient of the sum is then each example's own
-    gradient, in one pass. The copies cost a batch times the weights' memory, which the answer has anyhow."""
+    gradient, in one pass."""
     copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
     with tf.GradientTape() as tape:
         tape.watch(copies)
@@ -269,8 +269,7 @@ def _(function, x):
 def _(function, x):
     """`batch_jacobian` takes the first axis of both for the batch. The tape differentiates with respect to the
     transposed input because that is the tensor that is watched, and from which the function's own input is made inside
-    the tape. The diagonal of the full Jacobian, `tf.einsum("obib->boi", …)`, gives the same and costs a batch times as
-    much."""
+    the tape. The diagonal of the full Jacobian, `tf.einsum("obib->boi", …)`, is the same."""
     examples_first = tf.transpose(x)
     with tf.GradientTape() as tape:
         tape.watch(examples_first)

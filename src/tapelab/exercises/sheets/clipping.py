@@ -37,7 +37,7 @@ clipped_norms = Prediction(
             [6.5, 6.5, 6.5, 6.5],
             "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
         ),
-        ([6.5, 6.5, 2.5, 6.0], "Clipping never lengthens: a norm of 5 is below the limit, and stays."),
+        ([6.5, 6.5, 2.5, 6.0], "A norm of 5 is below the limit, and stays."),
         ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),
     ),
 )
@@ -60,7 +60,7 @@ nan_elements = Prediction(
         ([2, 0], "The scale factor is shared by *all* tensors, not by the elements of one."),
         (
             [0, 0],
-            "A norm that is not finite leaves no usable scale factor, and the function says so: NaN, in every element.",
+            "The norm is infinite, so no scale factor is usable, and the function says so: NaN, in every element.",
         ),
     ),
 )
@@ -130,7 +130,7 @@ def _(gradients, limit):
 def _(gradients, limit):
     """One bad element makes the global norm infinite or NaN, and so does a finite one whose square overflows: the one
     test is enough for all tensors. `tf.where` picks, it does not multiply: a product of the NaN with 0 would be NaN
-    again. It works in a compiled step as well, where Python cannot look at the value."""
+    again."""
     clipped, norm = tf.clip_by_global_norm(gradients, limit)
     finite = tf.math.is_finite(norm)
     return [tf.where(finite, g, tf.zeros_like(g)) for g in clipped]
@@ -161,7 +161,7 @@ def _(gradients, limit):
 
 @clip_or_skip.mistake("one_by_one")
 def _(gradients, limit):
-    """Each tensor is clipped by its own norm, which turns the direction. The limit is meant for all of them
+    """Each tensor is clipped by its own norm, which turned the direction. The limit is meant for all of them
     together."""
     if not np.isfinite(tf.linalg.global_norm(gradients)):
         return [tf.zeros_like(g) for g in gradients]
@@ -170,7 +170,7 @@ def _(gradients, limit):
 
 @clip_or_skip.mistake("one_by_one_not_skipped")
 def _(gradients, limit):
-    """Each tensor is clipped by its own norm, which turns the direction: the limit is meant for all of them together.
+    """Each tensor is clipped by its own norm, which turned the direction: the limit is meant for all of them together.
     (And nothing is skipped yet.)"""
     return [tf.clip_by_norm(g, limit) for g in gradients]
 
@@ -194,7 +194,7 @@ def _(gradients, limit):
 
 @clip_or_skip.mistake("by_value")
 def _(gradients, limit):
-    """Each *entry* is cut to the limit, which turns the direction. The limit is meant for the norm of all of them
+    """Each *entry* is cut to the limit, which turned the direction. The limit is meant for the norm of all of them
     together."""
     if not np.isfinite(tf.linalg.global_norm(gradients)):
         return [tf.zeros_like(g) for g in gradients]
@@ -260,8 +260,7 @@ def _(slices):
 @one_slice.right
 def _(slices):
     """`tf.unique` gives each row that occurs a small number, and the sum over segments adds the slices of one number.
-    The memory is that of the rows that were used, however large the table. The norm of the result is the norm of the
-    gradient."""
+    The table is not written out, and the norm of the result is the norm of the gradient."""
     used, where = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, where, tf.size(used))
     return tf.IndexedSlices(values, used, slices.dense_shape)
@@ -402,7 +401,7 @@ def _(h):
 @each_limit.mistake("each_entry")
 @tf.custom_gradient
 def _(h):
-    """Here each entry has a limit. That turns the direction of a row; a limit on its norm keeps it."""
+    """Here each entry has a limit of its own, which turned a row. The limit is meant for the row's norm."""
     return tf.identity(h), lambda upstream: tf.clip_by_value(upstream, -1.0, 1.0)
 
 

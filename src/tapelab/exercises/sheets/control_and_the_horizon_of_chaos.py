@@ -323,7 +323,7 @@ def _(A, dt):
 
 @exponents.mistake("plain_product")
 def _(A, dt):
-    """These come from the singular values of the plain product. Of a long one only the largest is right."""
+    """These come from the singular values of the plain product. Of a long one the smallest are lost in rounding."""
     product = tf.eye(A.shape[1], dtype=A.dtype)
     for step in tf.unstack(A):
         product = step @ product

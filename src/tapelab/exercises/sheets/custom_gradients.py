@@ -127,8 +127,8 @@ def _(x):
 @tf.custom_gradient
 def _(x):
     r"""$\partial \lVert x \rVert / \partial x_j = x_j / \lVert x \rVert$. The quotient is 0/0 where the row is zero;
-    the slope there is not defined, and 0 is a sound choice, since descent then stays at the minimum. The upstream
-    gradient has one entry for each row and gets an axis to match `x`."""
+    the slope there is not defined, and the text asks for 0. The upstream gradient has one entry for each row and gets
+    an axis to match `x`."""
     norms = tf.norm(x, axis=1)
 
     def backward(upstream):

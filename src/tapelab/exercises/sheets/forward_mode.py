@@ -149,7 +149,7 @@ def _(layer, data, row, column):
 @one_weight.right
 def _(layer, data, row, column):
     """The derivative with respect to one weight is the tangent along the unit direction of that weight: one pass for
-    all outputs of all examples. Only output `column` moves, and it moves by $(1 - y^2)$ times the data's feature
+    all outputs of all examples. Only output `column` moves, by the activation's slope times the data's feature
     `row`."""
     kernel = layer.kernel.value
     direction = tf.scatter_nd([[row, column]], tf.ones([1], kernel.dtype), kernel.shape)
@@ -316,9 +316,9 @@ def _():
 
 @which_mode.right
 def _():
-    """A whole Jacobian costs its smaller side. Less than a whole Jacobian costs less: one direction is one forward
-    pass, one weighting of the outputs is one backward pass, however large the other side is. In E the one backward pass
-    gives the gradient, and each slope is its inner product with a direction."""
+    """In A and B the smaller side counts the passes. In C one direction takes one forward pass, in D one weighting of
+    the scores one backward pass. In E the one backward pass gives the gradient, and each slope is its inner product
+    with a direction."""
     answers = {
         "A": ("forward", 4),
         "B": ("reverse", 10),
@@ -391,8 +391,8 @@ def _(f, x, v):
 @round_trip.right
 def _(f, x, v):
     r"""Forwards gives $J v$, as long as the output; backwards takes it as the upstream gradient and gives $J^\top (J
-    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ the matrix $J^\top J$ is the Hessian
-    without the term that holds $f$'s own curvature, so it is never indefinite; 13 solves with it."""
+    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ the matrix $J^\top J$ is the Hessian without
+    the term that holds $f$'s own curvature."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -550,9 +550,8 @@ def _(f, x):
 @band.right
 def _(f, x):
     """Columns 0, 3, 6, … share no row, so one forward pass along the sum of their unit vectors delivers all of them,
-    each in its own rows. Columns $j$ and $j + 2$ do share a row, so two groups are too few. The number of passes does
-    not grow with $n$; automatic differentiation of large sparse systems works this way (column compression, Curtis,
-    Powell and Reid 1974)."""
+    each in its own rows. Columns $j$, $j + 1$ and $j + 2$ do share a row: two groups are too few. This is column
+    compression; Curtis, Powell and Reid (1974) did it with differences."""
     index = tf.range(x.shape[0])
     products = []
     for group in range(3):

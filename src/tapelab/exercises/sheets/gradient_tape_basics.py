@@ -9,7 +9,7 @@ import tensorflow as tf
 dy_dx = Prediction(
     "gradient_tape_basics.dy_dx",
     remarks=(
-        (9.0, "9 belongs to the sum. A product hands each factor the *other* factor, not 1."),
+        (9.0, "9 belongs to the sum. `a * b` hands each factor the *other* factor, not 1."),
         (
             20.0,
             "20 is the product of the two derivatives, 4 and 5. Each factor's derivative is multiplied by the *other "
@@ -22,7 +22,7 @@ dy_dx = Prediction(
 two_entries = Prediction(
     "gradient_tape_basics.two_entries",
     remarks=(
-        ([3.0, 4.0], "Those are the two derivatives. Two numbers do not fit into the shape of one source."),
+        ([3.0, 4.0], "Those are the two derivatives. Two numbers do not fit into the shape of `x`, a scalar."),
         (3.5, "3.5 would be the gradient of the mean. Nothing divides by the number of entries."),
         (None, "There is a path from $x$ to each entry, so there is a number."),
     ),
@@ -33,7 +33,7 @@ late_watch = Prediction(
     remarks=(
         (11.0, "11 is the true derivative. `x * x` had run before the tape was told to watch."),
         (6.0, "6 belongs to `x * x`, the part that the tape did not see."),
-        (None, "One path was recorded, and one is enough for a number."),
+        (None, "`5.0 * x` was recorded, and it gives a number."),
     ),
 )
 
@@ -43,7 +43,7 @@ gate = Prediction(
         ([4.0, 0.0, None], "0 would say that `b` was used and has no effect. The tape has never met `b`."),
         (
             [4.0, 0.0, 0.0],
-            "`None` says that no gradient got through. Neither `b` nor `gate` went into the operations that ran.",
+            "`None` says that no gradient got through. Neither `b` nor `gate` went into `a * a`, the branch that ran.",
         ),
         (
             [4.0, None, 0.0],
@@ -60,7 +60,10 @@ doublings = Prediction(
             [2.0, 2.0],
             "2 is the slope of one pass through the loop. The passes follow each other, so their slopes multiply.",
         ),
-        ([None, None], "The loop's condition leaves no trace, but each doubling is an operation with a derivative."),
+        (
+            [None, None],
+            "The condition has no part in the gradient, but each doubling is an operation with a derivative.",
+        ),
         ([12.0, 8.0], "The slopes of successive steps multiply; they do not add."),
         ([6.0, 4.0], "That is how often the loop runs. Each time it multiplies the slope by 2."),
     ),

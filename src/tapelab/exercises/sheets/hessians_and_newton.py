@@ -109,9 +109,9 @@ def _():
 
 @descends.right
 def _():
-    r"""The slope along a Newton step is $-\sum_i g_i^2/(\lambda_i + \lambda)$. A negative eigenvalue makes one term
-    positive, and it wins or loses: $-16/4 + 1/1 < 0$, $-1/4 + 16/1 > 0$. Damping of 0.5 brings the eigenvalue nearer to
-    zero, to $-0.5$, and makes the term larger. Above 1 there is no such term."""
+    r"""The slope along each Newton step here is $-\sum_i g_i^2/(\lambda_i + \lambda)$. The negative eigenvalue makes
+    one term positive, and it wins or loses: $-16/4 + 1/1 < 0$, $-1/4 + 16/1 > 0$. Damping of 0.5 brings the
+    eigenvalue nearer to zero, to $-0.5$, and makes the term larger. Above 1 there is no such term."""
     H = np.diag([4.0, -1.0])
 
     def points_downhill(g, damping):
@@ -212,8 +212,8 @@ def _(g, H):
 
 @downhill.mistake("left_out")
 def _(g, H):
-    """The parts with positive curvature are right. Along the other eigenvectors your step is zero, and the loss falls
-    there too, on both sides of a crest."""
+    """The parts with positive curvature are right. Along the other eigenvectors your step is zero, and the quadratic
+    model falls there too."""
     values, vectors = tf.linalg.eigh(H)
     along = tf.linalg.matvec(vectors, g, transpose_a=True)
     return -tf.linalg.matvec(vectors, tf.where(values > 0, along / values, tf.zeros_like(along)))
@@ -244,8 +244,8 @@ def _(g, H):
 
 @downhill.mistake("damped")
 def _(g, H):
-    """This is a damped step: it descends, and the damping shortens *every* part of it. Here each part keeps the length
-    that Newton's has."""
+    """This is a damped step: it descends, and its parts along positive curvature are shorter than Newton's. Here each
+    part keeps its length."""
     lowest = tf.linalg.eigvalsh(H)[0]
     damping = tf.maximum(tf.zeros_like(lowest), -2 * lowest)
     return -tf.linalg.solve(H + damping * tf.eye(len(g), dtype=g.dtype), g[:, None])[:, 0]
@@ -361,7 +361,7 @@ def _(f, a, b):
 @whole.right
 def _(f, a, b):
     """Each block is a Jacobian of one gradient with respect to one source, reshaped to (target's size, source's size).
-    Where two tensors do not interact, or `f` is linear in one, there may be no path back, and only
+    Where two tensors do not interact, or `f` is linear in one, there may be no path back, and
     `unconnected_gradients="zero"` turns the missing block into zeros."""
     n_a, n_b = tf.size(a), tf.size(b)
     with tf.GradientTape(persistent=True) as outer:

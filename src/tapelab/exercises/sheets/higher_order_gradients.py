@@ -11,7 +11,7 @@ outside = Prediction(
     "higher_order_gradients.outside",
     remarks=(
         ([3.0, 6.0], "6 is the true second derivative. Which operations made `dy_dx`, and which tape was open then?"),
-        ([None, None], "The inner tape recorded the cube. It may be asked after its block is closed, as any tape may."),
+        ([None, None], "The inner tape recorded the cube, and may be asked after its block is closed."),
         (
             [3.0, 0.0],
             "It is `None`, not 0: the tape does not say that `dy_dx` is constant, it knows nothing about it.",
@@ -23,13 +23,16 @@ outside = Prediction(
 how_many = Prediction(
     "higher_order_gradients.how_many",
     remarks=(
-        (9, "There are nine second derivatives. `gradient` adds its targets up before it differentiates."),
+        (
+            9,
+            "There are nine second derivatives. The outer `gradient` differentiates the sum of the gradient's three "
+            "elements.",
+        ),
         (
             6,
-            "Six of the nine second derivatives can differ. `gradient` gives one number for each element of its "
-            "source.",
+            "Six of the nine second derivatives can differ. Here `gradient` gives one number for each element of `x`.",
         ),
-        (1, "One number is what a scalar source gets. This source has three elements."),
+        (1, "This source has three elements."),
     ),
 )
 
@@ -37,7 +40,7 @@ bias_alone = Prediction(
     "higher_order_gradients.bias_alone",
     options=("zero", "None", "ones"),
     remarks=(
-        ("zero", "Mathematics says zero. The tape says that it found no path, which is `None`."),
+        ("zero", "Mathematics says zero. The tape found no path, which is `None`."),
         (
             "ones",
             "That is the gradient of the *loss*, up to a factor. Is there still a path from the norm of the input "

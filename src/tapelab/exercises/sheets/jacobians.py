@@ -201,9 +201,8 @@ def _(f, x):
 
 @fewest_passes.right
 def _(f, x):
-    """Reverse mode takes one pass for each output, forward mode one for each input, so the smaller of the two numbers
-    decides. Evaluating `f` once tells you the number of outputs, and if rows it is, that evaluation is already on the
-    tape."""
+    """Rows take one pass for each output, columns one for each input, and the smaller of the two numbers decides.
+    Evaluating `f` once tells you the number of outputs, and if rows it is, that evaluation is already on the tape."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)

@@ -13,9 +13,9 @@ other_source = Prediction(
     remarks=(
         (
             [0.25, 1.0],
-            "Those are the derivatives. But each tape has a record of its own, and watches its own source alone.",
+            "Those are the derivatives. But `tape_0` does not watch `x_1`, nor `tape_1` `x_0`.",
         ),
-        ([0.0, 0.0], "A source that a tape does not watch gives `None`, not 0."),
+        ([0.0, 0.0], "Neither tape knows a path from the other's source: that is `None`, not 0."),
         ([1.0, 0.25], "Those are the answers about each tape's own source. The question is about the other one's."),
     ),
 )
@@ -26,25 +26,25 @@ how_many_none = Prediction(
         (7, "Seven is how many are *not* `None`."),
         (
             10,
-            "The default tape watches each variable that the computation uses. Its answers for the four are there.",
+            "The default tape has watched the four variables. Its answers for them are there.",
         ),
         (9, "Count the head's tape again: it watches `w2` and `b2`."),
-        (4, "A tape with automatic watching off knows what it was told to watch and nothing else."),
+        (4, "The head's tape was told of two variables, not of four, and the inputs' tape of none."),
     ),
 )
 
 activations = Prediction(
     "multiple_tapes.activations",
     remarks=(
-        ([12, 1, 1], "One source is not one tensor: the inputs are followed by every layer."),
+        ([12, 1, 1], "One source is not one tensor: all twelve layers follow the inputs."),
         (
             [12, 1, 12],
             "The last layer needs two: its input, for the product's derivative, and its output, for that of `tanh`.",
         ),
-        ([12, 2, 1], "The inputs come before the first layer, so every layer lies between them and the loss."),
+        ([12, 2, 1], "The inputs come before the first layer: all twelve lie between them and the loss."),
         (
             [12, 12, 12],
-            "What comes before the last weight depends on nothing that its tape watches, and is not recorded.",
+            "To the tape of the last weight the layers before it are constants, and it does not record them.",
         ),
     ),
 )
@@ -52,7 +52,7 @@ activations = Prediction(
 layers_visited = Prediction(
     "multiple_tapes.layers_visited",
     remarks=(
-        ([1, 1], "One would be enough. The tape visits all that it recorded, even what lies before your source."),
+        ([1, 1], "One would be enough. The tape of all weights also visits the layers before your source."),
         ([12, 12], "The modest tape recorded nothing before the last layer, so it has nothing to visit there."),
     ),
 )
@@ -60,7 +60,7 @@ layers_visited = Prediction(
 dropped = Prediction(
     "multiple_tapes.dropped",
     remarks=(
-        ([26, 14, 2, 0], "Each tape has its own list, but not its own copy of a tensor."),
+        ([26, 14, 2, 0], "The tapes have no copies of the tensors: they refer to the same ones."),
         (
             [12, 0, 0, 0],
             "After `first` is gone, `second` still refers to the same tensors.",
@@ -120,8 +120,8 @@ def _(game, x, y):
 
 @two_players.right
 def _(game, x, y):
-    """Each tape is asked once, about one target. One call with both losses would differentiate their *sum*. Two
-    tapes, or one that is persistent, keep them apart."""
+    """Each of the two tapes is asked once, about one loss. One call with both losses would differentiate their
+    *sum*."""
     with tf.GradientTape() as tape_x, tf.GradientTape() as tape_y:
         tape_x.watch(x)
         tape_y.watch(y)
@@ -131,8 +131,7 @@ def _(game, x, y):
 
 @two_players.mistake("summed_losses")
 def _(game, x, y):
-    """These are the gradients of the two losses' *sum*: with a list of targets, a tape adds them up. Each player has
-    a loss of its own."""
+    """These are the gradients of the two losses' *sum*, as of a list of both. Each player has a loss of its own."""
     with tf.GradientTape() as tape:
         tape.watch([x, y])
         loss_x, loss_y = game(x, y)
@@ -246,8 +245,8 @@ def _(body, head, x):
 
 @record_head.right
 def _(body, head, x):
-    """A default tape watches the body's variables as they are used, so it records the body. With its own watch set it
-    begins at the first operation that meets `head`. To call `body` before the tape is opened does the same."""
+    """The default tape watches the body's variables as they are used, and records the body. With `head` as its one
+    source, the record begins at the product with it. You may also call `body` before the tape is opened."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(head)
         features = body(x)
@@ -257,8 +256,8 @@ def _(body, head, x):
 
 @record_head.mistake("body_recorded")
 def _(body, head, x):
-    """The loss and the gradient are right, and the tape keeps the body's inner tensors too: it watches the body's
-    variables. A cut does not change what has been recorded before it."""
+    """The loss and the gradient are right, and the tape keeps the body's inner tensors too. What does it watch while
+    the body runs? A cut behind the body does not change that."""
     with tf.GradientTape() as tape:
         features = body(x)
         loss = tf.reduce_sum((features @ head) ** 2)
@@ -496,8 +495,7 @@ def _(first, second, change, x):
 
 @half_way.right
 def _(first, second, change, x):
-    """The chain rule works stretch by stretch: what one tape returns for `h` is what the other takes as its upstream
-    gradient. Between the two it lies in your hands."""
+    """What `tape_2` returns for `h`, changed, is the upstream gradient that `tape_1` begins with."""
     with tf.GradientTape() as tape_1:
         tape_1.watch(x)
         h = first(x)

@@ -41,7 +41,7 @@ factor = Prediction(
             "the "
             "derivative of `tanh` need?",
         ),
-        (2.0, "The metric keeps more than one tensor alive: each of its steps keeps what its own derivative needs."),
+        (2.0, "The metric keeps more than one tensor alive: the softmax, the logarithm and their product."),
     ),
 )
 
@@ -115,7 +115,7 @@ def _(tape, x):
 @metric_off.right
 def _(tape, x):
     """The cube belongs to the loss, so it is recorded. The metric may use it: inside the block a recorded tensor is
-    read like any other, and what is made from it there is a constant to the tape."""
+    read like any other."""
     cube = x**3
     loss = tf.reduce_sum(cube)
     with tape.stop_recording():
@@ -244,8 +244,7 @@ def _(step, w, h, steps, keep):
 @truncated.right
 def _(step, w, h, steps, keep):
     """After the reset, the `h` that comes from the earlier steps is a constant, and `w`, a tensor, must be watched
-    again. This is how backpropagation through time is truncated: the value runs through all steps, the gradient and the
-    memory only through the last."""
+    again. The value runs through all steps, the gradient only through the last `keep`."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):

@@ -11,7 +11,7 @@ side_of_cut = Prediction(
     "stop_gradient.side_of_cut",
     remarks=(
         ([None, None], "The cut is on the way to $y$. Between `v` and `w` there is none."),
-        ([324.0, 0.0], "It is `None`, not 0: no path is left, and without a path the tape has no number to give."),
+        ([324.0, 0.0], "It is `None`, not 0: no path to $y$ is left."),
         ([324.0, 432.0], "432 is the true derivative. Every path to $y$ leads through the cut."),
         ([36.0, None], r"36 is $\partial v/\partial u$. The cut keeps the value 9, and $u = 9w$ has derivative 9."),
     ),
@@ -20,7 +20,7 @@ side_of_cut = Prediction(
 same_cut = Prediction(
     "stop_gradient.same_cut",
     remarks=(
-        (None, "`None` needs every path to be cut. The path through $5y$ is open."),
+        (None, "One path is cut. The other, through $5y$, is open."),
         (11.0, "11 is the true derivative. The path through $y^2$ contributes 6 to it, and that path is cut."),
         (6.0, "6 comes from $y^2$, which is the path that is cut."),
         (0.0, "`stop_gradient` knows nothing of $y$: it cuts the one path that leads through it."),
@@ -83,7 +83,7 @@ saves_memory = Prediction(
     remarks=(
         ("the end", "A cut at the end comes after the branch has been recorded."),
         ("both", "Both save backward work. Memory is kept as the branch runs, before the cut at its end."),
-        ("neither", "What is made from a constant alone is not recorded, and what is not recorded is not kept."),
+        ("neither", "After the cut at the beginning nothing of this branch is recorded, and so nothing is kept."),
     ),
 )
 
@@ -144,9 +144,8 @@ def _(scores, values, rewards):
 
 @two_learners.right
 def _(scores, values, rewards):
-    """`error` is used twice, and only one of the two uses is to be differentiated. A cut belongs to a use, not to a
-    name. This is the loss of an actor and a critic in reinforcement learning; without the cut the critic would lower
-    the loss by undervaluing every entry with a positive score."""
+    """`error` is used twice, and `values` is to learn from one of the two uses only. A cut belongs to a use, not to a
+    name."""
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * tf.stop_gradient(error))
@@ -253,8 +252,8 @@ def _(scores):
 
 @hard_choice.right
 def _(scores):
-    """The straight-through pattern works with any differentiable stand-in: `g(x) + stop(f(x) - g(x))` computes $f$ and
-    differentiates like $g$."""
+    """The straight-through pattern with another stand-in: the value is that of `hard`, but for rounding, and the
+    gradient that of `soft`."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard - soft)
@@ -398,15 +397,14 @@ def _(x, factor):
 @turn_gradient.right
 def _(x, factor):
     r"""Write the value as a sum of what is differentiated and what is not: $x = c\,x + (1 - c)\,x$. Cut the second.
-    With $c = -1$ this is a *gradient reversal layer* (Ganin and Lempitsky, 2015): what comes before it is trained
-    against what comes after it, which is how a network learns features that hide where its data come from."""
+    With $c = -1$ this is a *gradient reversal layer* (Ganin and Lempitsky, 2015)."""
     return factor * x + tf.stop_gradient((1.0 - factor) * x)
 
 
 @turn_gradient.mistake("custom_gradient")
 def _(x, factor):
-    """Right for a tape. Forward mode does not ask a custom gradient, and finds the identity here. A cut is part of the
-    computation, and holds for both (section 3)."""
+    """Right for a tape. Forward mode did not ask the custom gradient, and found the identity. A cut is part of the
+    computation (section 3)."""
 
     @tf.custom_gradient
     def identity(x):
@@ -561,6 +559,7 @@ def _():
 @freeze_body.right
 def _():
     """Variables enter where they are used. A cut around `x` comes before every layer of the body, so it freezes
-    nothing, and the body is recorded as ever. A cut at the body's end freezes it, and comes too late to save memory."""
+    nothing, and the body is recorded as ever. The cut at the body's end freezes it, and comes too late to save
+    memory."""
     answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "D"}
     return answer

@@ -46,8 +46,7 @@ number_of_traces = Prediction(
     remarks=(
         (
             18,
-            "18 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many "
-            "calls.",
+            "18 is the number of calls. This `append` ran while a graph was made, and a graph serves many calls.",
         ),
         (1, "One graph would do if all batches had one size. The last is smaller."),
         (0, "The Python code has to run to make the graph: at the first call."),
@@ -132,8 +131,7 @@ def _(loss, w, x, y, limit):
 @pieces.right
 def _(loss, w, x, y, limit):
     """The mean over all examples is the mean over each piece, weighted by the piece's share of the examples, and the
-    gradient of a weighted sum is the weighted sum of the gradients. This is gradient accumulation: the memory of a
-    small batch, the step of a large one."""
+    gradient of a weighted sum is the weighted sum of the gradients. This is gradient accumulation."""
     total = tf.zeros_like(w)
     for start in range(0, len(x), limit):
         some_x, some_y = x[start : start + limit], y[start : start + limit]
@@ -353,7 +351,7 @@ def _(*task):
 
 @whole_loop.mistake("learns_from_validation")
 def _(model, optimizer, loss_fn, batches, validation, epochs):
-    """The validation data take steps as well. What a model has learnt from cannot judge it: keep them apart."""
+    """The validation data take steps as well. They are there to judge the model: keep them apart."""
     return _loop_with(model, optimizer, loss_fn, [*batches, validation], validation, epochs)
 
 
@@ -380,8 +378,8 @@ def _(model, optimizer, loss_fn, batches, validation, epochs):
 
 @whole_loop.mistake("exchanged")
 def _(model, optimizer, loss_fn, batches, validation, epochs):
-    """`loss_fn` gets the outputs first and the targets second. Keras' losses, and this one, want the targets first; not
-    every loss is the same the other way round."""
+    """`loss_fn` gets the outputs first and the targets second. This one wants the targets first, and is
+    not the same the other way round."""
     return _loop_with(model, optimizer, lambda y, outputs: loss_fn(outputs, y), batches, validation, epochs)
 
 
@@ -483,8 +481,7 @@ def _(labels, logits):
 def _(labels, logits):
     r"""The loss of one example is $\log\sum_k e^{z_k} - z_c$, where $c$ is its class. With respect to $z_j$ the first
     term has the derivative $p_j$, and $z_c$ has 1 for $j = c$ and 0 otherwise. The mean divides by the number of
-    examples. The wrong classes are pushed down by as much probability as they hold, the true one up by what it
-    lacks."""
+    examples."""
     true = tf.one_hot(labels, logits.shape[1], dtype=logits.dtype)
     return (tf.nn.softmax(logits) - true) / logits.shape[0]
 

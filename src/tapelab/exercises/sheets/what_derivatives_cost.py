@@ -35,8 +35,7 @@ eager = Prediction(
         ("less than 2", "That would be so if arithmetic filled the time. 30 weights give it little to do."),
         (
             "2 to 5",
-            "It is more: every row of the Hessian starts its operations anew, and each start costs many times its "
-            "arithmetic.",
+            "It is more: every row of the Hessian starts its operations anew, for very little arithmetic.",
         ),
     ),
 )
@@ -278,8 +277,8 @@ def _(n, cost):
 
 @hidden_exponent.mistake("flattened")
 def _(n, cost):
-    """This is the slope of the line through the costs as they are. The fixed cost flattens it, which is what section 2
-    says of its own product. It has to go first."""
+    """This is the slope of the line through the costs as they are. The fixed cost flattens it.
+    It has to go first."""
     return np.polyfit(np.log(n), np.log(cost), 1)[0]
 
 
@@ -432,8 +431,8 @@ def _():
 @fits.right
 def _():
     """Multiply the elements of the target by the elements of the source, then by 4. Only two of the seven are the size
-    of the weights, and those are the two that training uses. The Jacobian with respect to all pixels is a batch times
-    as large as what `batch_jacobian` keeps of it."""
+    of the weights. The Jacobian with respect to all pixels is a batch times as large as what `batch_jacobian` keeps of
+    it."""
     weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
     size = {
         "the gradient of the loss": 4 * weight_count,

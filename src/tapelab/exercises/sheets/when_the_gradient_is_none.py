@@ -28,7 +28,7 @@ read_out = Prediction(
     "when_the_gradient_is_none.read_out",
     remarks=(
         (6.0, "6 is the true derivative. `float(x)` is a number that Python holds; to the tape it is the constant 3."),
-        (None, "The first factor is still `x` itself, and one whole path is enough for a number."),
+        (None, "The first factor is still `x` itself: one path is whole, and gives a number."),
     ),
 )
 
@@ -63,7 +63,7 @@ compiled_twin = Prediction(
         ),
         (
             [0.0, 0.0],
-            "Run eagerly, every operation is recorded by itself, and none leads from `b` to $p$: no path is `None`.",
+            "Run eagerly, the two squares are recorded one by one, and neither leads from `b` to $p$: `None`.",
         ),
         ([0.0, None], "It is the other way round: it is the compiled function that hides the missing path."),
     ),
@@ -77,7 +77,7 @@ blind_walk = Prediction(
             "Three lie after the break. But they are computed from a constant that nobody watches, so the tape has not "
             "recorded them.",
         ),
-        (0, "The target's gradient with respect to itself is 1, whether anything was recorded or not."),
+        (0, "The target's gradient with respect to itself is 1, recorded or not."),
         (6, "The third step leaves TensorFlow, so no path leads back to `x`."),
         (
             2,
@@ -239,7 +239,7 @@ two_counts = Exercise(
         "Shift it to the threshold and stretch it by the width.",
         "For the other: `straight` must be `smooth` plus something, so that the gradient of `smooth` is in it. What "
         "must be added to get the value of `hard`?",
-        "What is added must have no gradient of its own. The fix of section 2 has the pattern: `tf.stop_gradient(t)` "
+        "What is added must have no gradient of its own. The cure of section 2 has the pattern: `tf.stop_gradient(t)` "
         "has "
         "the value of `t`, and is a constant to the tape.",
     ),

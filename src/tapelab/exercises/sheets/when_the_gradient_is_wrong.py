@@ -9,7 +9,7 @@ outside_epsilon = Prediction(
     "when_the_gradient_is_wrong.outside_epsilon",
     options=("0", "NaN", "infinity"),
     remarks=(
-        ("0", "That is what you would choose. But a constant that is added has the derivative 0, so it cannot help."),
+        ("0", "That is what you would choose. But a constant added after the root has the derivative 0."),
         ("infinity", "The root's slope is infinite, and the squares' slope multiplies it. What is that slope at 0?"),
     ),
 )
@@ -200,8 +200,7 @@ def _(x):
 def _(x):
     """Subtracting a row's maximum makes its largest exponent 0, so nothing overflows, and the sum is at least 1, so its
     logarithm is finite. Adding the maximum again leaves the value as it was. It leaves the gradient too: what passes
-    through the maximum is −1 on one path and +1 on the other. `tf.reduce_logsumexp(x, axis=1)` does the same, and its
-    difference from the answer is the logarithm of the number of columns."""
+    through the maximum is −1 on one path and +1 on the other."""
     largest = tf.reduce_max(x, axis=1, keepdims=True)
     mean = tf.reduce_mean(tf.exp(x - largest), axis=1)
     return largest[:, 0] + tf.math.log(mean)
@@ -209,8 +208,8 @@ def _(x):
 
 @log_mean_exp.mistake("overflows")
 def _(x):
-    """Right where it is finite. At large entries `tf.exp` overflows to infinity, at very negative ones it underflows to
-    0, and the gradient is NaN in both. What can you take off `x` first, and give back at the end?"""
+    """Right where it is finite. In the row (1000, 999, 998) `tf.exp` overflows to infinity, in (−900, −901) it
+    underflows to 0, and the gradient is NaN in both. What can you take off `x` first, and give back at the end?"""
     return tf.math.log(tf.reduce_mean(tf.exp(x), axis=1))
 
 
@@ -322,7 +321,7 @@ def _(x):
 def _(x):
     """The diagonal is a root at 0, and so is each pair of equal points. The inner `tf.where` gives the root something
     harmless there, so that its slope is finite; the outer one puts the 0 back, and passes the gradient 0. The outer one
-    alone works until XLA compiles it."""
+    alone works eagerly, and not under XLA."""
     squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
     apart = squared > 0
     return tf.where(apart, tf.sqrt(tf.where(apart, squared, 1.0)), 0.0)
@@ -330,7 +329,7 @@ def _(x):
 
 @distances.mistake("root_at_zero")
 def _(x):
-    """The distances are right, and the gradient is NaN: the diagonal takes the root of 0, whose slope is infinite."""
+    """The distances are right, and the gradient is NaN: the diagonal takes the root at 0, of infinite slope."""
     return tf.sqrt(tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2))
 
 

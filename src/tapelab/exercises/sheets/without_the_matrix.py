@@ -24,14 +24,12 @@ products = Prediction(
     remarks=(
         (
             400,
-            "That is the guarantee for any matrix of this size. What counts is how many *different* eigenvalues there "
-            "are.",
+            "That is the bound in exact arithmetic. How many *different* eigenvalues are there?",
         ),
         (100, "That is the largest eigenvalue over the smallest. The number of different eigenvalues is smaller."),
         (
             20,
-            "About twice the square root of the condition number would do for a spread of eigenvalues. Here there are "
-            "three.",
+            "That would suit many different eigenvalues. Here there are three.",
         ),
         (1, "One product gives the best point along one line. Every further one adds a direction."),
     ),
@@ -50,7 +48,7 @@ first = Prediction(
     "without_the_matrix.first",
     options=("gradient descent", "Newton–CG", "L-BFGS"),
     remarks=(
-        ("gradient descent", "Its steps cost least, and it needs more of them than it is given here."),
+        ("gradient descent", "Its steps are cheap, and it needs more of them than it is given here."),
         ("Newton–CG", "It takes the fewest *steps*. Count what each of them pays in products."),
     ),
 )
@@ -60,8 +58,7 @@ clear = Prediction(
     remarks=(
         (
             1,
-            "A single large eigenvalue would mean that one direction in all matters. There are ten classes to tell "
-            "apart.",
+            "There are ten classes to tell apart.",
         ),
         (10, "Nearly. Raise all ten logits by the same amount: what happens to the loss?"),
         (64, "That is the number of pixels. The large ones belong to the classes."),
@@ -131,8 +128,7 @@ def _(f, xs, vs):
 @product.right
 def _(f, xs, vs):
     """All gradients and directions go into **one** scalar, so its gradient with respect to each tensor collects the
-    blocks with all the others. Two backward passes, no matrix. `outer.gradient(gradients, xs, output_gradients=vs)`
-    does the same in one call."""
+    blocks with all the others. Two backward passes, no matrix."""
     with tf.GradientTape() as outer:
         outer.watch(xs)
         with tf.GradientTape() as inner:
@@ -162,8 +158,8 @@ def _(f, xs, vs):
 
 @product.mistake("differences")
 def _(f, xs, vs):
-    """This is a difference of two gradients, from points beside `xs`. In float32 it loses half of the digits: the tapes
-    can differentiate the gradient itself."""
+    """This is a difference of two gradients, from points beside `xs`. In float32 it loses digits: the tapes can
+    differentiate the gradient itself."""
     step = 1e-2 if xs[0].dtype == tf.float32 else 1e-5
 
     def gradient(sign):
@@ -314,8 +310,7 @@ def _(product, probes):
 @trace.right
 def _(product, probes):
     r"""$z^\top H z = \sum_{ij} z_i H_{ij} z_j$. On the diagonal $z_i^2 = 1$; off it the signs agree as often as they
-    differ, so these terms average to zero. It is called Hutchinson's estimator (1990). With probes of other lengths you
-    would divide by the mean of their squares."""
+    differ, so these terms average to zero. It is called Hutchinson's estimator (1990)."""
     samples = [tf.tensordot(z, product(z), 1) for z in tf.unstack(probes)]
     return tf.reduce_mean(tf.stack(samples))
 
@@ -420,9 +415,9 @@ def _(product, v):
 
 @lowest.right
 def _(product, v):
-    r"""Power iteration finds the eigenvalue of the largest magnitude, whichever sign it has. With that magnitude as
-    $\sigma$, all eigenvalues of $\sigma I - H$ are at least zero, and the largest of them is $\sigma - \lambda_{\min}$:
-    power iteration finds it, from products alone. Lanczos needs fewer products for the same."""
+    r"""In these trials power iteration finds the eigenvalue of the largest magnitude, whichever sign it has. With that
+    magnitude as $\sigma$, all eigenvalues of $\sigma I - H$ are at least zero, and the largest of them is $\sigma -
+    \lambda_{\min}$: power iteration finds it, from products alone."""
 
     def power_iteration(product, v):
         for _ in range(300):

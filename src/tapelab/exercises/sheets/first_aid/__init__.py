@@ -47,7 +47,7 @@ nothing_raised = Prediction(
     remarks=(
         (
             "the line of the loss",
-            "NumPy takes a variable as it takes any array, and the loss comes out right. Who notices first?",
+            "NumPy takes this variable as it takes an array, and the loss comes out right. Who notices first?",
         ),
         ("the line of the gradient", "The tape is asked, and answers: `None`, without an error. Who has to use that?"),
     ),
@@ -66,7 +66,7 @@ with_momentum = Prediction(
     options=("neither", "the one with None", "the one with zeros", "both"),
     remarks=(
         ("neither", "So it would be without momentum. What does momentum add to a gradient of 0?"),
-        ("the one with None", "Keras leaves a variable with `None` out of the step. What does it do with zeros?"),
-        ("both", "Keras leaves a variable with `None` out of the step, momentum and all."),
+        ("the one with None", "Keras leaves that variable out of the step. What does it do with zeros?"),
+        ("both", "Keras leaves the variable with `None` out of this step, momentum and all."),
     ),
 )

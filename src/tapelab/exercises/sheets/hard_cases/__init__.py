@@ -62,7 +62,7 @@ very_negative = Prediction(
     "hard_cases.very_negative",
     options=("zeros", "NaN", "the mean of all values"),
     remarks=(
-        ("zeros", "That is what you would want. A softmax's weights add up to 1, though, whatever its inputs are."),
+        ("zeros", "That is what you would want. A softmax's weights add up to 1 for finite scores, though."),
         (
             "NaN",
             "−1e9 is finite, and a softmax subtracts the largest score first. What is left of equal scores?",

@@ -30,7 +30,7 @@ own_loss = Exercise(
     minutes=4,
     hints=(
         "The loss is right, so no line computes a wrong number. After which line is the number no longer a tensor?",
-        "What is `type(distance)`? The tape records operations of TensorFlow, and nothing else.",
+        "What is `type(distance)`? The tape records operations of TensorFlow.",
         "`unconnected_gradients` changes what a missing path is *called*. It adds no path. `tape.watch` cannot help "
         "either: `w` is a variable, and watched. The line that leaves TensorFlow has to stay inside.",
         "`np.abs` has a twin in TensorFlow, `tf.abs`.",
@@ -42,7 +42,7 @@ own_loss = Exercise(
             "the line of distance",
             the_line_of_loss="`tf.reduce_mean` is an operation of TensorFlow, and passes a gradient on. What is it "
             "handed?",
-            the_variable="`w` is a trainable variable, and tapes watch those by themselves.",
+            the_variable="`w` is a trainable variable, and this tape watches it by itself.",
         ),
     ),
 )

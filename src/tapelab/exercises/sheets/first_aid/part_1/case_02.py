@@ -59,8 +59,8 @@ def _():
 
 @keras_model.right
 def _():
-    """`model.predict` goes through the data in batches, in a compiled loop of its own, and returns a NumPy array. The
-    tape sees numbers from nowhere. Calling the model runs its layers as operations that the tape records."""
+    """`model.predict` returned a NumPy array. The tape sees numbers from nowhere. Calling the model runs its layers as
+    operations that the tape records."""
     cause = "the line of predicted"
 
     def repaired(model, x, y):

@@ -25,7 +25,7 @@ three_lines = Exercise(
     minutes=3,
     hints=(
         "How far does the tape listen? Say for each line whether it is recorded.",
-        "A tape has to have seen everything between the variable and the target.",
+        "The tape has to have seen what lies between the variable and the target.",
         "`persistent=True` lets a tape answer more than once. It makes it record nothing more.",
         "Indent one line.",
     ),
@@ -57,8 +57,8 @@ def _():
 @three_lines.right
 def _():
     """The tape records from `with` to the end of the block. The loss was computed one line later: to the tape it is a
-    tensor that fell from the sky. In the block belongs everything from the variables to the number that is
-    differentiated; the call of `gradient` belongs after it."""
+    tensor that fell from the sky. In the block belongs what leads from the variables to the number that is
+    differentiated."""
     cause = "the line of loss"
 
     def repaired(w, x, y):

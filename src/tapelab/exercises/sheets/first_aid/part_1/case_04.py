@@ -32,7 +32,7 @@ pixels = Exercise(
         diagnosis=diagnosis(
             "the images",
             the_kernel="The kernel is a trainable variable: its gradient is there if you ask for it.",
-            the_sum="A sum passes the gradient on to everything that it adds up.",
+            the_sum="This sum passes the gradient on to what it adds up.",
         ),
     ),
 )
@@ -52,8 +52,8 @@ def _():
 
 @pixels.right
 def _():
-    """A tape follows trainable variables by itself. The images are a plain tensor, a constant to the tape, until
-    `watch` names them. Each image's score depends on that image alone, so one call gives the gradient for each of
+    """This tape follows the kernel, a trainable variable, by itself. The images are a plain tensor, a constant to it,
+    until `watch` names them. Each image's score depends on that image alone, so one call gives the gradient for each of
     them."""
     cause = "the images"
 

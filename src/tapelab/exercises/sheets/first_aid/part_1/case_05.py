@@ -29,8 +29,8 @@ second_step = Exercise(
         "`w = …` does not change what `w` was. It gives the name to something else. To what?",
         "Leaving out the steps whose gradient is `None` leaves out all but the first. What should still be a variable "
         "in the second round?",
-        "A variable is changed by its own methods: `w.assign_sub(0.1 * gradient)`, on a line of its own. With `w =` "
-        "before it, the name goes to what `assign_sub` returns, and no tape watches that by itself.",
+        "A variable is changed by its own methods: `w.assign_sub(0.1 * gradient)`, on a line of its own, without "
+        "`w =` before it.",
     ),
     checker=Repair(
         reference=_descended,
@@ -61,9 +61,8 @@ def _():
 
 @second_step.right
 def _():
-    """`w - 0.1 * gradient` is a new tensor, and after the first round that tensor is called `w`. No tape watches it.
-    `assign_sub` changes the variable itself. (To watch `w` in each round works as well: then there is no variable, and
-    nothing for an optimiser to move.)"""
+    """`w - 0.1 * gradient` is a new tensor, and after the first round that tensor is called `w`. The next tape does not
+    watch it. `assign_sub` changes the variable itself."""
     cause = "the line of the step"
 
     def repaired(start, x, y, steps):

@@ -35,7 +35,7 @@ straight_line = Exercise(
             "the line of w",
             the_line_of_predicted="The cast passes nothing back to whole numbers, and rightly: they do not move by a "
             "little. Without it the product would raise. Why is it needed?",
-            the_line_of_loss="Squares and means of floating-point numbers pass gradients on.",
+            the_line_of_loss="It computes with floating-point numbers, and passes a gradient on.",
         ),
     ),
 )
@@ -57,8 +57,8 @@ def _():
 
 @straight_line.right
 def _():
-    """From `[2, 0]` TensorFlow makes a variable of whole numbers. A tape does not follow those, and a cast from them
-    passes nothing back. With floating-point numbers from the start no cast is needed."""
+    """From `[2, 0]` TensorFlow makes a variable of whole numbers. The tape does not follow those, and the cast from
+    them passes nothing back. With a variable of the dtype of `x` no cast is needed."""
     cause = "the line of w"
 
     def repaired(start, x, y):

@@ -26,7 +26,7 @@ two_losses = Exercise(
     minutes=4,
     hints=(
         "Which of the two calls raises? Exchange them: is it still the same loss?",
-        "After the first answer a tape lets go of what it holds, unless it was told otherwise when it was made.",
+        "After the first answer this tape lets go of what it holds. It was not told otherwise when it was made.",
         "Adding the two losses up gives one answer for both, and mixes them: each variable is to follow its own loss.",
         "`tf.GradientTape(persistent=True)`, or two tapes in one `with`.",
     ),
@@ -36,7 +36,7 @@ two_losses = Exercise(
         diagnosis=diagnosis(
             "how the tape is made",
             the_watching="Both are watched, before they are used.",
-            the_two_losses="A tape may hold any number of losses, and answer for each of them.",
+            the_two_losses="A tape may record both. How often may this one be asked?",
         ),
     ),
 )
@@ -60,8 +60,7 @@ def _():
 @two_losses.right
 def _():
     """This tape keeps the tensors that the backward pass needs, and lets go of them with the first answer. A persistent
-    tape keeps them until it is deleted: in a long program say `del tape` when you are done. Two tapes that record the
-    same block do as well, and each lets go by itself."""
+    tape keeps them for the second. Two tapes that record the same block do as well."""
     cause = "how the tape is made"
 
     def repaired(a, b, x, y):

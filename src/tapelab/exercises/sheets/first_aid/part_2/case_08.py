@@ -61,8 +61,7 @@ def _():
 
 @step_by_keras.right
 def _():
-    """`float` takes the number out of the tensor and leaves its history behind, as `.numpy()` does. The list may hold
-    tensors; take numbers out for printing, and after the gradient."""
+    """`float` took the number out of the tensor and left its history behind. The list may hold tensors."""
     cause = "the line of append"
 
     def repaired(start, x, y):

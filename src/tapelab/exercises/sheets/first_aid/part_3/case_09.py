@@ -24,8 +24,8 @@ one_unit = Exercise(
     minutes=4,
     hints=(
         "Print `p`. What do a softmax's outputs add up to, and how many are there in a row?",
-        "The output is 1 whatever the weights are: no learning rate and no other loss can change that. A softmax over "
-        "axis 0 does move, but it shares one probability out among the *examples*.",
+        "The output is 1, here and at the five other starts. A softmax over axis 0 does move, but it shares one "
+        "probability out among the *examples*.",
         "One unit for two classes asks for the function that takes a single number to a probability.",
         "`tf.sigmoid`.",
     ),
@@ -37,8 +37,8 @@ one_unit = Exercise(
             "the softmax",
             the_weights="A saturated unit has a slope that is small, and other weights would wake it. Try weights of "
             "0: here the slope is 0 for all of them.",
-            the_squared_error="Another loss of the same `p` has the same gradient, 0. What does `p` do when the kernel "
-            "moves? (It is no minimum either: two of three examples are wrong, with full confidence.)",
+            the_squared_error="What does `p` do when the kernel moves? (It is no minimum either: two of three examples "
+            "are wrong, with full confidence.)",
         ),
     ),
 )
@@ -74,7 +74,7 @@ def _squared(p, y):
 
 @one_unit.mistake("over_the_batch")
 def _(kernel, bias, x, y):
-    """Now the gradient moves, and the loss may even fall. The softmax runs over the examples: they share one
+    """Now `p` moves with the kernel. The softmax runs over the examples: they share one
     probability, and what is said of one depends on who else is in the batch."""
     return _squared(tf.nn.softmax(tf.matmul(x, kernel) + bias, axis=0)[:, 0], y)
 

@@ -22,8 +22,7 @@ perfect_model = Exercise(
     minutes=4,
     hints=(
         "Print the shapes of `predicted`, of `y` and of their difference.",
-        "(n, 1) and (n,) broadcast to (n, n): every prediction is compared with every target. The best that such a "
-        "loss can teach is the mean of the targets.",
+        "(n, 1) and (n,) broadcast to (n, n): every prediction is compared with every target.",
         "Adding up where the mean was, or another learning rate, changes nothing about which pairs are compared. Give "
         "both the same shape.",
         "`predicted[:, 0] - y`, or `predicted - y[:, None]`.",
@@ -35,8 +34,7 @@ perfect_model = Exercise(
         diagnosis=diagnosis(
             "the difference",
             the_mean="A mean over the right differences is right. Over how many does it run?",
-            the_product="`tf.matmul` gives each example its prediction, exactly: rounding leaves seven digits right. "
-            "What is done with the predictions next?",
+            the_product="`tf.matmul` gives each example its prediction. What is done with the predictions next?",
         ),
     ),
 )
@@ -56,8 +54,7 @@ def _():
 @perfect_model.right
 def _():
     """The prediction has shape (n, 1), the targets (n,), and their difference is a table of n times n. With one shape
-    for both, each prediction meets its own target. No tool can be sure that you did not want the table; ask for the
-    shape of a difference whenever a loss surprises you."""
+    for both, each prediction meets its own target. Ask for the shape of a difference when a loss surprises you."""
     cause = "the difference"
 
     def repaired(w, x, y):

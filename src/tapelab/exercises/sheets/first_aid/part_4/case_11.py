@@ -70,9 +70,8 @@ def _():
 @kept_layer.right
 def _():
     """A frozen layer leaves `trainable_variables`, and stays in `variables`: from there on the two lists are shifted
-    against each other. The gradient of the second kernel was subtracted from the first. Where the shapes differ, that
-    raises; here they agree, and nothing does. `zip(gradients, model.trainable_variables, strict=True)` keeps a gradient
-    and its variable together."""
+    against each other. The gradient of the second kernel was subtracted from the first: the shapes agree, and nothing
+    raised. `zip(gradients, model.trainable_variables, strict=True)` keeps a gradient and its variable together."""
     cause = "the last line"
 
     def repaired(model, x, y):

@@ -60,9 +60,8 @@ def _():
 
 @second_head.right
 def _():
-    """The loss of the first task does not depend on the second task's head, and `None` says so. Keras's optimisers
-    leave a variable with `None` alone. Keras warns, because the same sign often means a lost path; here you know
-    better."""
+    """The loss of the first task does not depend on the second task's head, and `None` says so. Keras warns, since the
+    same sign can mean a lost path; here you know better."""
     cause = "nothing is wrong"
 
     def repaired(trunk, head, other, x, y):
@@ -76,9 +75,8 @@ def _():
 
 @second_head.mistake("zeros_for_none")
 def _(trunk, head, other, x, y):
-    """The warning is gone, and an optimiser is now told something else. It leaves out what has the gradient `None`;
-    with a gradient of 0 it makes a step, and with momentum left from earlier batches that step moves the variable.
-    There was nothing to repair."""
+    """The warning is gone, and an optimiser is now told something else. With a gradient of 0, momentum left from
+    earlier batches moves the variable. There was nothing to repair."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((tf.matmul(tf.tanh(tf.matmul(x, trunk)), head) - y) ** 2)
     return tape.gradient(loss, [trunk, head, other], unconnected_gradients="zero")

@@ -61,9 +61,9 @@ def _():
 
 @right_answers.right
 def _():
-    """The share of right answers is a metric: a number for people. It is flat but for jumps, so no gradient could lead
-    anywhere, and `tf.argmax` returns integers, so there is none. Train with a loss that every example can lower a
-    little, here cross-entropy, and print the metric beside it."""
+    """The share of right answers is a metric: a number for people. It is flat but for jumps, and `tf.argmax` returns
+    integers, so there is no gradient. Train with a loss that can fall a little, here cross-entropy, and print the
+    metric beside it."""
     cause = "the line of hits"
 
     def repaired(w, x, labels):
@@ -102,8 +102,8 @@ def _(w, x, labels):
 
 @right_answers.mistake("log_of_softmax")
 def _(w, x, labels):
-    """Right while the logits are small. Where they are large a probability rounds to 0, and its logarithm is infinite.
-    A loss that takes the logits themselves does both in one step."""
+    """Right while the logits lie close together. Where they lie far apart a probability rounds to 0, and its logarithm
+    is infinite. The loss that takes the logits themselves does both in one step."""
     return _gradient(
         w,
         lambda w: (

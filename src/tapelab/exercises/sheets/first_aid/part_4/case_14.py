@@ -60,9 +60,7 @@ def _():
 @first_layer.right
 def _():
     """While the output's kernel is 0, the answer is 0 whatever the first layer does: 0 *is* the derivative. The
-    output's kernel has a gradient, moves in the first step, and from then on the first layer has one too. Some networks
-    start like that on purpose, so that a new part changes nothing at first. (If *both* kernels of this
-    network started at 0, neither would ever move.)"""
+    output's kernel has a gradient and moves in the first step, and after that step the first layer has one too."""
     cause = "nothing is wrong"
 
     def repaired(hidden, output, x, y):
@@ -103,6 +101,6 @@ def _(hidden, output, x, y):
 
 @first_layer.mistake("learned_alone")
 def _(hidden, output, x, y):
-    """The first layer now gets the gradient that it *would* have if the output's kernel were all ones. It moves, in a
-    direction that lowers no loss of this network. There was nothing to repair."""
+    """The first layer now gets the gradient that it *would* have if the output's kernel were all ones. That is another
+    network. There was nothing to repair."""
     return [_gradients(hidden, tf.Variable(tf.ones_like(output)), x, y)[0], _gradients(hidden, output, x, y)[1]]

@@ -96,10 +96,9 @@ def _():
 
 @worse_than_fit.right
 def _():
-    """Called without a word about training, a Keras model gives answers: dropout lets everything through, and batch
-    normalisation uses its moving averages, here 0 and 1, and does not update them. `training=True` makes it use the
-    batch's own mean and variance, and learn the averages. Validation and predictions want the other: `training=False`.
-    That is not what `trainable` says, which is about who gets a gradient."""
+    """Called without a word about training, this model gives answers: batch normalisation uses its moving averages,
+    here 0 and 1, and does not update them. `training=True` makes it use the batch's own mean and variance, and learn
+    the averages. Validation and predictions want the other: `training=False`."""
     cause = "the line of loss"
 
     def repaired(model, x, y):

@@ -25,7 +25,7 @@ counted_pixels = Exercise(
     hints=(
         "Which of the operations returns integers? What is the derivative of an integer?",
         "Move a logit a little: the winner stays the winner, and the mask stays what it was. Even with a path, the "
-        "derivative would be 0 everywhere. What *does* move with the logits?",
+        "derivative would be 0 here. What *does* move with the logits?",
         "A steeper softmax is nearly a mask, and nearly flat as well: that only hides the trouble. Use the probability "
         "itself.",
         "`tf.nn.softmax(logits)[:, 1]` takes the place of both lines with `winner` and `mask`.",
@@ -59,8 +59,7 @@ def _():
 @counted_pixels.right
 def _():
     """`tf.argmax` gives an index, and an index does not move when a logit moves by a little. The probability does. With
-    it the ratio is called the *soft* Dice loss; it is smaller than 1 for a pixel that is nearly right, where the hard
-    one saw no difference."""
+    it the ratio is called the *soft* Dice loss."""
     cause = "argmax"
 
     def repaired(logits, labels):
@@ -84,8 +83,8 @@ def _(logits, labels):
 
 @counted_pixels.mistake("straight_through")
 def _(logits, labels):
-    """The value is that of the hard mask, and the gradient that of the probability: a straight-through estimator. It
-    trains, along a slope that belongs to no loss. The loss that is asked for has both from one function."""
+    """The value is that of the hard mask, and the gradient that of the probability: a straight-through estimator. The
+    loss that is asked for has both from one function."""
     soft = tf.nn.softmax(logits)[:, 1]
     hard = tf.one_hot(tf.argmax(logits, axis=1), 2, dtype=logits.dtype)[:, 1]
     return _dice(soft + tf.stop_gradient(hard - soft), labels)

@@ -57,8 +57,8 @@ def _():
 
 @soft_margin.right
 def _():
-    """The exponential overflows to infinity before the logarithm can bring it back. `tf.nn.softplus` is arranged so
-    that no exponent is positive; its slope is the sigmoid of z, at most 1, and 1 where the example is most wrong."""
+    """The exponential overflows to infinity before the logarithm can bring it back. `tf.nn.softplus` does not
+    overflow at this z; its slope is the sigmoid of z, which is 1 there."""
     cause = "overflow"
 
     def repaired(scores, sides):

@@ -64,8 +64,7 @@ def _():
 @relative_error.right
 def _():
     """Both branches are computed and differentiated; the choice comes afterwards. With a harmless divisor where the
-    quotient is not wanted, its slope is finite, and 0 times a finite slope is 0. `tf.math.divide_no_nan` does as
-    well."""
+    quotient is not wanted, its slope is finite, and 0 times a finite slope is 0."""
     cause = "the branch not taken"
 
     def repaired(predicted, target):

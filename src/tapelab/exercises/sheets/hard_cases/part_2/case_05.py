@@ -68,7 +68,7 @@ def _():
 def _():
     """The root's slope at 0 is infinite, and the squares' slope there is 0: their product is NaN. A standard deviation
     has a kink at equal numbers, like a norm at 0, and 0 is a fair choice of slope. The choice before the root leaves
-    every other column exactly as it was. `tf.math.reduce_std` has the same trap."""
+    the other columns exactly as they were."""
     cause = "the root"
 
     def repaired(x):

@@ -58,9 +58,9 @@ attention = Exercise(
         observe=_observe_attention,
         diagnosis=diagnosis(
             "a row without scores",
-            minus_infinity="−∞ among finite scores is what everyone does, and quite right: its weight is exactly 0. "
-            "The first row has had no trouble.",
-            large_scores="The scores are about 1, and a softmax has no trouble with large ones.",
+            minus_infinity="−∞ among finite scores is right: its weight is exactly 0. The first row has had no "
+            "trouble.",
+            large_scores="The scores are about 1.",
         ),
     ),
 )
@@ -82,7 +82,7 @@ def _():
 def _():
     """A row of −∞ only has no largest score to subtract. A finite stand-in gives such a row equal weights, and the
     product with the mask makes them 0, in the value and in the gradient. Rows that have something to attend to do not
-    notice: what the product removes from them was 0 before."""
+    notice, with scores far above −10⁹: what the product removes from them was 0 before."""
     cause = "a row without scores"
 
     def repaired(scores, values, allowed):
@@ -125,8 +125,8 @@ def _(scores, values, allowed):
 
 @attention.mistake("exponentials")
 def _(scores, values, allowed):
-    """Right for scores of ordinary size. An exponential overflows above 88, and a row far below 0 vanishes: a softmax
-    subtracts the largest score first, and it has to be the largest of those that are *allowed*."""
+    """Right for scores of ordinary size. In float32 an exponential overflows above 88.8, and a row far below 0
+    vanishes: a softmax subtracts the largest score first, and it has to be the largest of those that are *allowed*."""
     exponentials = tf.exp(scores) * tf.cast(allowed, scores.dtype)
     return tf.matmul(tf.math.divide_no_nan(exponentials, tf.reduce_sum(exponentials, axis=1, keepdims=True)), values)
 

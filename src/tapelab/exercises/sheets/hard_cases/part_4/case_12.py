@@ -53,8 +53,7 @@ held_batches = Exercise(
     hints=(
         "How long does the tape live, and what has it recorded by the end of the loop?",
         "A tape keeps each intermediate result that its backward pass needs, until `gradient` is called. A persistent "
-        "tape, or a list of tapes, keeps even more; `stop_recording` and `stop_gradient` keep nothing and lose the "
-        "gradient.",
+        "tape, or a list of tapes, keeps them too; `stop_recording` and `stop_gradient` lose the gradient.",
         "Gradients of a sum are sums of gradients. Where can `gradient` be called, so that one batch is forgotten "
         "before the next begins?",
         "One tape for each batch: `total += tape.gradient(loss, w)` inside the loop.",

@@ -93,8 +93,7 @@ def _twice(x, kernel, bias, output, activation):
 
 @equation.mistake("elu")
 def _(x, kernel, bias, output):
-    """Curved on one side of 0 and straight on the other, with a jump in the curvature between: half of the units are
-    still blind."""
+    """Curved on one side of 0 and straight on the other, with a jump in the curvature between."""
     return _twice(x, kernel, bias, output, tf.nn.elu)
 
 

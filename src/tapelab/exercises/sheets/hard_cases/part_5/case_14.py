@@ -90,7 +90,7 @@ def _():
 @angle.right
 def _():
     """At 1 the slope of `acos` is infinite, and near 1 a cosine has hardly any digits left for the angle. The sine has
-    all of them. `atan2` uses whichever is better, and the safe norm chooses the slope 0 where two directions are
+    them. `atan2` takes both, and the safe norm chooses the slope 0 where two directions are
     equal."""
     cause = "the slope of acos"
 
@@ -110,8 +110,7 @@ def _cosine(u, v):
 
 @angle.mistake("clamped")
 def _(u, v):
-    """Finite, and blind: all directions closer than 0.014 radians have the same angle, and no gradient. Training stops
-    short there, and every model ends with the same error."""
+    """Finite, and blind: all directions closer than 0.014 radians have the same angle, and no gradient."""
     return tf.acos(tf.clip_by_value(_cosine(u, v), -0.9999, 0.9999))
 
 

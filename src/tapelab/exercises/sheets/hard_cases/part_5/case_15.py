@@ -77,9 +77,9 @@ def _():
 @sinc.right
 def _():
     """At 0 the tape differentiates the constant 1. Its slope is right by luck, because the function is level there; its
-    curvature is 0, and not −1/3. A polynomial that agrees to fourth order has the right derivatives, and in a whole
-    neighbourhood it also spares the quotient the place where its digits cancel. The double where keeps NaN out; it does
-    not make a branch right."""
+    curvature is 0, and not −1/3. A polynomial that agrees to fourth order has the right first and second derivative,
+    and in a whole neighbourhood it also spares the quotient the place where its digits cancel. The double where keeps
+    NaN out; it does not make a branch right."""
     cause = "a constant branch"
 
     def repaired(x):

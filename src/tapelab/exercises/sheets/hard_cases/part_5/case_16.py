@@ -64,9 +64,8 @@ def _():
 
 @half_rms.right
 def _():
-    """float16 ends at 65504, so the square of 256 is infinite already, and below 6e-8 there is only 0, so squares
-    of numbers below 0.0002 vanish. In float32 both fit, and the result fits into float16 again. Mixed precision works
-    this way: wide where numbers are added up or squared, narrow where they are stored."""
+    """float16 ends at 65504, so the square of 256 is infinite already, and the square of 0.0001 is 0. In float32 both
+    fit, and the result fits into float16 again."""
     cause = "the squares"
 
     def repaired(x):

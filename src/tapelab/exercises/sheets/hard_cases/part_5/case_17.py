@@ -78,10 +78,9 @@ def _():
 
 @normalised_rows.right
 def _():
-    """`tf.nn.moments` takes the variance around a mean that it has stopped. For one derivative that changes nothing,
-    and saves time: the distances from a mean add up to 0. The derivative of that derivative lacks a term. Written out,
-    the variance has it. Keras's normalisation layers use the same function, so a gradient penalty, a Hessian or a
-    Laplacian through them is a little wrong; those of `tapelab.derivatives` put the term back."""
+    """`tf.nn.moments` takes the variance around a mean that it has stopped. For one derivative that changes nothing:
+    the distances from a mean add up to 0. The derivative of that derivative lacks a term. Written out, the variance has
+    it."""
     cause = "the moments"
 
     def repaired(x):
