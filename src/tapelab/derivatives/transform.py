@@ -90,14 +90,6 @@ class Computed:
     value: list[tf.Tensor] | None = None
     value_structure: Description | None = None
 
-    def compared(self, xla: bool) -> list[tf.Tensor]:
-        """Whether the outputs agree, if every call asks; and what they are compared with, if that is done apart."""
-        certificate = self.certificate
-        if certificate is None:
-            return []
-        agrees = [certificate.agrees(self.outputs, certificate.expected)] if certificate.always else []
-        return [*agrees, *(certificate.expected if xla or not agrees else [])]
-
 
 class Recipe:
     """How to compute one kind of derivative. Subclasses hold the options that are theirs.
@@ -416,26 +408,30 @@ class Transform:
     def _entry(
         self, key: Hashable, named: list[Any], signature: Signature, tensors: Tensors, how: str, lost: str = ""
     ) -> tuple[Entry, list[tf.Tensor]]:
-        made: list[tuple[Call, Computed, bool]] = []
+        made: list[tuple[Call, Computed]] = []
 
         def program(*tensors: tf.Tensor) -> list[tf.Tensor]:
             call, computed = self._computed(signature, tensors, how)
-            xla = self._takes_xla(call, computed, list(everything(tf.compat.v1.get_default_graph().get_operations())))
-            made[:] = [(call, computed, xla)]
-            return [*computed.outputs, *computed.compared(xla)]
+            made[:] = [(call, computed)]
+            certificate, extra = computed.certificate, []
+            if certificate is not None:
+                always = certificate.always
+                extra = [certificate.agrees(computed.outputs, certificate.expected)] if always else certificate.expected
+            return [*computed.outputs, *extra]
 
         whole = tf.function(program, autograph=False).get_concrete_function(*signature.specs)
-        ((call, computed, xla),) = made
+        ((call, computed),) = made
         if how != LOOP and call.how == LOOP and call.traced.changes:
             # In a graph of its own: what was begun would change variables, too.
             return self._entry(key, named, signature, tensors, LOOP, call.given_up[0])
         if lost:
             call.given_up.insert(0, lost)
         certificate, count = computed.certificate, len(computed.outputs)
+        xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
         kept = count + always
         taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
-        run = _under_xla(whole, call, computed) if xla else taped
+        run = _direct(_part(whole, slice(kept), True, signature)) if xla else taped
         first, compiles = (taped, False) if _recording() else (run, xla)
         try:
             outputs, agrees = self._called_first(whole, first, tensors, call, computed, compiles)
@@ -624,23 +620,6 @@ def _part(whole: Any, part: slice, xla: bool, signature: Signature) -> Any:
         return whole(*tensors)[part]
 
     return tf.function(program, autograph=False, jit_compile=xla).get_concrete_function(*signature.specs)
-
-
-def _under_xla(whole: Any, call: Call, computed: Computed) -> Callable[[Tensors], list[tf.Tensor]]:
-    """Return what XLA compiles, but for the comparison of every call: compiling that takes longer than it saves."""
-    certificate, count, signature = computed.certificate, len(computed.outputs), call.signature
-    if certificate is None or not certificate.always:
-        return _direct(_part(whole, slice(count), True, signature))
-    if not call.traced.repeatable:  # a second evaluation would be another one
-        return _direct(_part(whole, slice(count + 1), True, signature))
-    run, compare = _direct(_part(whole, slice(count), True, signature)), certificate.agrees
-
-    def program(*given: tf.Tensor) -> list[tf.Tensor]:
-        return [compare(given[:count], whole(*given[count:])[count + 1 :])]
-
-    specs = [tf.TensorSpec(output.shape, output.dtype) for output in whole.outputs[:count]]
-    agrees = _direct(tf.function(program, autograph=False).get_concrete_function(*specs, *signature.specs))
-    return lambda tensors: [*(outputs := run(tensors)), *agrees([*outputs, *tensors])]
 
 
 def _direct(concrete: Any) -> Callable[[Tensors], list[tf.Tensor]]:
