@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_gradient_of_the_input.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 21 to read, 20 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb) · **Minutes:** 20 to read, 20 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -50,7 +50,7 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# A network learns to read a digit that stands in one quarter of a scene. The other three quarters hold the shuffled pixels of other digits. So you know something that nobody knows of a photograph: *where* the answer is.
+# A network learns to read a digit that stands in one quarter of a scene. The other three quarters hold the shuffled pixels of other digits. So you know *where* the answer is.
 
 # %% tags=["nbval-ignore-output"]
 images, rng = data.load("digits"), np.random.default_rng(seed)
@@ -78,14 +78,18 @@ model = tf.keras.Sequential(
 )
 cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(tf.keras.optimizers.Adam(3e-3), cross_entropy)
-model.fit(scenes(np.tile(images.x_train, (4, 1, 1)))[0], np.tile(images.y_train, 4), batch_size=64, epochs=6, verbose=0)
+model.fit(scenes(np.tile(images.x_train, (4, 1, 1)))[0], np.tile(images.y_train, 4), batch_size=32, epochs=3, verbose=0)
 
-scenes_test, quarter = scenes(images.x_test)
-x, y = tf.constant(scenes_test, tf.float32), images.y_test
+scenes_test, quarter = scenes(images.x_test[:180])
+x, y = tf.constant(scenes_test, tf.float32), images.y_test[:180]
+
+
+def answers(x):
+    return np.argmax(model(x), axis=1)
 
 
 def accuracy(x):
-    return np.mean(model.predict(x, verbose=0).argmax(1) == y)
+    return np.mean(answers(x) == y)
 
 
 print(f"right for {accuracy(x):.1%} of {len(x)} scenes that it has not seen")
@@ -108,13 +112,13 @@ print(f"right for {accuracy(nudged):.1%} of the nudged scenes")
 
 # %% alt="Images. Three scenes of 16 by 16 pixels above, the same three below with each pixel moved by a tenth of the range. A person reads the same digit in both rows; the network's answer, written above each, is right in the upper row and wrong in the lower one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three scenes, before and after
-before, after = (model.predict(z, verbose=0).argmax(1) for z in (x, nudged))
+before, after = answers(x), answers(nudged)
 shown = np.flatnonzero((before == y) & (after != y))[:3]
 _, axes = plt.subplots(2, 3, figsize=(7, 5.2), layout="constrained")
-for row, pictures, answers in zip(axes, (x, nudged), (before, after), strict=True):
+for row, pictures, said in zip(axes, (x, nudged), (before, after), strict=True):
     for ax, i in zip(row, shown, strict=True):
         ax.imshow(pictures[i, :, :, 0], cmap="gray", vmin=0, vmax=1)
-        ax.set_title(f"the network says {answers[i]}", color="black" if answers[i] == y[i] else plots.RED)
+        ax.set_title(f"the network says {said[i]}", color="black" if said[i] == y[i] else plots.RED)
         ax.set(xticks=[], yticks=[])
 axes[0, 0].set_ylabel("as it was")
 axes[1, 0].set_ylabel("nudged")
@@ -171,7 +175,7 @@ assert 8 < ratio < 30
 assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 
 # %% [markdown]
-# With random signs the terms cancel. Their sum has the size $\varepsilon\lVert g\rVert_2$, and for gradients spread over many pixels $\lVert g\rVert_1$ is larger by a factor that grows like $\sqrt{n}$. This network is not fragile against noise of that size. It is fragile where all pixels pull the same way.
+# With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. Here the network is hardly worse for noise of that size, and much worse where all pixels pull the same way.
 #
 # The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
 
@@ -184,7 +188,7 @@ for _ in range(10):
 always = np.ones(len(x), bool)
 for _ in range(20):
     thrown = tf.clip_by_value(x + epsilon * rng.choice([-1.0, 1.0], size=x.shape).astype("float32"), 0.0, 1.0)
-    always &= model.predict(thrown, verbose=0).argmax(1) == y
+    always &= answers(thrown) == y
 
 
 @tf.function
@@ -192,11 +196,11 @@ def losses(x, y):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x))
 
 
-asked, unasked = x[:100], losses(x[:100], y[:100])  # a hundred scenes: 256 forward passes take their time
+asked, unasked = x[:50], losses(x[:50], y[:50])  # fifty scenes: 256 forward passes take their time
 for pixel in np.eye(256, dtype="float32").reshape(-1, 16, 16, 1):
-    grows = losses(x[:100] + epsilon * pixel, y[:100]) - unasked
+    grows = losses(x[:50] + epsilon * pixel, y[:50]) - unasked
     asked += epsilon * tf.sign(grows)[:, None, None, None] * pixel
-asked_right = np.mean(model.predict(tf.clip_by_value(asked, 0.0, 1.0), verbose=0).argmax(1) == y[:100])
+asked_right = np.mean(answers(tf.clip_by_value(asked, 0.0, 1.0)) == y[:50])
 
 for name, right in (
     ("one step", accuracy(nudged)),
@@ -216,7 +220,7 @@ assert tf.reduce_min(stepped) >= 0.0
 assert tf.reduce_max(stepped) <= 1.0
 
 # %% [markdown]
-# Twenty throws do not find the direction. The questions do: they are the gradient, by differences. Chance that remembers spends 256 questions nearly as well: throw a part of the signs anew, keep what raises the loss, and about 0.4 are right in the end (two seeds; Andriushchenko's *Square Attack* does it in patches). What the tape brings is the price. One backward pass costs about two forward passes, for 256 pixels or for a million ([16](16_what_derivatives_cost.ipynb)).
+# Twenty throws do not come near. The questions do: they are the gradient by differences, from 256 forward passes. The tape took one forward and one backward pass.
 #
 # ### Exercise: Towards an answer of your choice (6 min)
 #
@@ -255,9 +259,9 @@ for name, gradient in (("logit", saliency), ("probability", of_probability)):
     print(f"gradient of the {name:11}: median size {np.median(sizes):.1e}, smallest {sizes.min():.0e}")
 
 # %% [markdown]
-# A network that is sure of itself has a flat softmax: the probability is 0.999 and stays there. Its gradient is small where the answer is clearest, and it vanishes altogether where the exponentials underflow. **Take the logit**, or mind the scale: divided by its size, the probability's map points as well.
+# Where this network is sure of itself, its softmax is flat: the probability is 0.999 and stays there, and the gradient is small where the answer is clearest. **Take the logit**, or mind the scale.
 #
-# Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there.
+# Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there in the mean.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -305,9 +309,9 @@ moved = tf.gather(model(near) - model(x[:8]), y[:8], batch_dims=1)
 assert np.median(np.abs(moved - first_order)) < 0.05 * np.median(np.abs(moved)) + 1e-4
 
 # %% [markdown]
-# The map finds the quarter, and inside it you see speckle and no digit. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* A black pixel has contributed nothing, and a change of it may do a lot.
+# The map's larger part lies in the quarter, and inside it you see speckle and no digit. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* Compared with a black picture a black pixel has contributed nothing, and a change of it may do a lot.
 #
-# The speckle has a second cause. A network of ReLUs and maxima is **piecewise linear**: each piece has its own gradient, and a small step leads onto another piece. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a common variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: square the one gradient that you have.
+# And this network of convolutions, ReLUs and maxima is **piecewise linear**: its gradient jumps where one piece ends and the next begins. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: square the one gradient that you have.
 
 # %% tags=["nbval-ignore-output"]
 noisy = [score_gradient(x + rng.normal(scale=0.15, size=x.shape).astype("float32"), y) for _ in range(25)]
@@ -326,7 +330,7 @@ assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
 
 # %% [markdown]
-# The noise buys a hundredth here, and the square buys much (with half or twice the noise, too). Squaring makes large values larger, so it moves the mass of *any* map to where the map is large. A picture of squares looks cleaner than a picture of sizes, and it is the same gradient. Compare maps at the same power, or not at all. From here on: sizes.
+# The noise buys little here, and the square much. Squaring makes large values larger, so it moves a map's mass to where the map is large. A picture of squares looks cleaner than a picture of sizes, and it is the same gradient. Compare maps at the same power. From here on: sizes.
 
 # %% [markdown]
 # ## 3. Integrated gradients
@@ -335,7 +339,7 @@ assert squared["gradient"] > grades["gradient"] + 0.08
 #
 # $$F(x) - F(b) = \int_0^1 (x - b)\cdot\nabla F\bigl(b + t(x - b)\bigr)\,\mathrm dt = \sum_i \underbrace{(x_i - b_i)\int_0^1 \frac{\partial F}{\partial x_i}\,\mathrm dt}_{A_i}.$$
 #
-# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$. The attributions *add up* to the difference of two outputs. They call this completeness, and it is a test that any program of yours can run.
+# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$. The attributions *add up* to the difference of two outputs. They call this completeness, and it is a test that your program can run.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -377,9 +381,9 @@ with tf.GradientTape() as tape:
 np.testing.assert_allclose(flat * tape.gradient(linear, flat), flat * weights, rtol=1e-6)
 
 # %% [markdown]
-# They point a few hundredths better, and so does the gradient times the picture, from one pass. They *add up*: that is what you pay fifty passes for.
+# By this grade they are about as good as the gradient times the picture, from one pass (the check). They *add up*: that is what you pay fifty passes for.
 #
-# **Predict.** Take a *white* baseline in place of the black one. Most of a scene is black or nearly so. How much of the attributions' total size falls on pixels that are exactly black?
+# **Predict.** Take a *white* baseline in place of the black one. About half of a scene's pixels are exactly black. How much of the attributions' total size falls on pixels that are exactly black?
 
 # %%
 exercises.black_pixels.guess(...)  # "none", "about a third" or "about two thirds"
@@ -422,7 +426,7 @@ complete = tf.reduce_sum(of_white, axis=[1, 2, 3]) - (scores(x) - scores(white))
 assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.03  # complete as well
 
 # %% [markdown]
-# Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$ and gets nothing, *whatever the network does with it*. With a black baseline the background cannot matter, by construction. The baseline is not a detail of the method. It is half of the question: *compared with what?*
+# Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$ and gets nothing, *whatever the network does with it*. The baseline is half of the question: *compared with what?*
 #
 # ### Exercise: Integrated gradients of any function (8 min)
 #
@@ -470,9 +474,9 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
 # %% [markdown]
 # The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and its gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average followed instead, the gradient would be the same at all places and the two maps one.
 #
-# Behind this layer come a maximum and *one* dense layer, so the rival is to read the map off: the dense layer's weight, times the channel's maximum, at its place. That is the second map, without a gradient (the check runs it). Zhou's *class activation mapping* reads off the first one in the same way. The gradient is for all other networks.
+# Behind this layer come a maximum and *one* dense layer, so the rival is to read the map off: the dense layer's weight, times the channel's maximum, at its place. That is the second map, without a gradient (the check runs it). With more layers behind, the gradient takes the place of those weights.
 #
-# The rival needs no gradient. Cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch.
+# A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch.
 
 # %% tags=["nbval-ignore-output"]
 grey = tf.fill(x.shape, tf.reduce_mean(x))
@@ -513,7 +517,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Sixty-four forward passes in place of one backward pass buy a good map, here among the best. It answers its question plainly: *what happens without this patch?*
+# Sixty-four forward passes in place of one backward pass buy a map whose share is here above the gradient's. It answers its question plainly: *what happens without this patch?*
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #
@@ -583,7 +587,7 @@ assert alike["size of the gradient"] < 0.4
 assert accuracy(x) > 0.93  # the trained weights are back
 
 # %% [markdown]
-# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. The number is made by the factor $x_i - b_i$: where the scene is black both maps are exactly 0, whatever the gradients are, and about half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival answers, too, that has seen no network: it takes each quarter for as bright as it looks like the *mean* of all training digits.
+# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. Both maps have the factor $x_i - b_i$: where the scene is black both are exactly 0, and about half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival answers, too, that has seen no network: it takes each quarter for as bright as it looks like the *mean* of all training digits.
 
 # %% tags=["nbval-ignore-output"]
 bright = np.where(x[:60] > 0, 1.0, np.nan)
@@ -619,12 +623,12 @@ assert np.mean(x == 0) > 0.4
 assert of_mean_digit > max(trained for trained, _ in pointing.values()) + 0.03
 
 # %% [markdown]
-# Every one of the maps knew its network. What did not was the measure: a similarity that counts what is equal by construction. The test is worth its line, and so is a look at what it measures. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. What tells is both together. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
+# The three maps did depend on the network. The first measure hid it: a similarity that counts what is equal by construction. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. What tells is both together. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
 
 # %% [markdown]
 # ## 6. Check it independently
 #
-# An oracle without a tape: the same network as four lines of NumPy-like code in float64, and central differences of its score by single pixels.
+# An oracle without a tape: the same network in float64, from its weights alone, and central differences of its score by single pixels.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -658,7 +662,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # %% [markdown]
 # ## Recap
 #
-# - `tape.watch(x)` and a gradient by the picture: one backward pass for all pixels. A step of $\varepsilon$ along its signs changes the loss by $\varepsilon\lVert g\rVert_1$ to first order, many times what random signs do (section 1).
+# - `tape.watch(x)` and a gradient by the picture: one backward pass for all pixels. A step of $\varepsilon$ along its signs changes the loss by $\varepsilon\lVert g\rVert_1$ to first order, here many times what random signs do (section 1).
 # - A saliency map is the size of the logit's gradient. It says what a small change would do, not what a pixel contributed (section 2).
 # - Integrated gradients add up to a difference of two outputs, which is a test. The baseline says compared with what, and pixels that equal it get nothing (section 3).
 # - What you differentiate by must lie on the way to the score: one model with two outputs. Averaging the gradient over places forgets where it was (section 4).
@@ -670,7 +674,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # | inner layer in one call, score in another | `None` | one model with both outputs |
 # | the probability's gradient | nearly 0 where the network is sure | take the logit |
 # | too few steps of integrated gradients | a sum that misses the difference | print both, and add steps |
-# | a black baseline on dark pictures | nothing on black pixels, ever | say "compared with what", try another |
+# | a black baseline on dark pictures | nothing on black pixels | say "compared with what", try another |
 # | a similarity that counts what is 0 in every map | 0.9 for a network that knows nothing | leave it out, or measure against something known |
 # | a high share in the right place | a template that never saw the network has it, too | draw the weights anew: the share must fall |
 # | random noise as the test of robustness | a network that seems robust | the gradient's signs, several projected steps |

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_step_of_your_own_in_keras.ipynb)
 #
-# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 19 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 19 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -80,8 +80,8 @@ def network(kind):
 
 def trained(kind, class_weight=None):
     model = network(kind)
-    model.compile(keras.optimizers.Adam(3e-3), cross_entropy)
-    model.fit(x, y, batch_size=64, epochs=8, class_weight=class_weight, shuffle=False, verbose=0)
+    model.compile(keras.optimizers.SGD(0.3), cross_entropy)
+    model.fit(x, y, batch_size=128, epochs=8, class_weight=class_weight, shuffle=False, verbose=0)
     return model
 
 
@@ -102,7 +102,7 @@ class Careless(keras.Model):
 
 def recall(model):
     """The part of the nines among the test images that the model calls nines."""
-    return np.mean(model.predict(x_test, verbose=0).argmax(1)[y_test == 9] == 9)
+    return np.mean(np.argmax(model(x_test[y_test == 9]), axis=1) == 9)
 
 
 found = {}
@@ -111,12 +111,13 @@ for name, kind in (("Keras' own step", keras.Model), ("Careless", Careless)):
         found[name, weighted is not None] = model = trained(kind, weighted)
         print(f"{name:16} class_weight {'yes' if weighted else 'no ':3}  nines found: {recall(model):.2f}")
 
-# %% alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from nearly nothing to most of them; with the careless step both bars are the same, and low." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Bar chart. The part of the nines that is found, without and with class weights. With Keras' own step the bar rises from 0 to most of them; with the careless step both are at 0." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what class weights do in two steps
 _, ax = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for shift, weighted, colour in ((-0.2, False, plots.GREY), (0.2, True, plots.BLUE)):
     heights = [recall(found[name, weighted]) for name in ("Keras' own step", "Careless")]
-    ax.bar(np.arange(2) + shift, heights, 0.38, color=colour, label=f"{'with' if weighted else 'without'} class_weight")
+    label = f"{'with' if weighted else 'without'} class_weight"
+    ax.bar_label(ax.bar(np.arange(2) + shift, heights, 0.38, color=colour, label=label), fmt="%.2f")
 ax.set(xticks=range(2), xticklabels=["Keras' own step", "Careless"], ylim=(0, 1), ylabel="nines found")
 ax.set_title("A step that throws the weights away")
 ax.legend()
@@ -148,7 +149,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # %% [markdown]
 # ## 1. What is yours now
 #
-# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what you return. All else was *in* the step:
+# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what you return. These were *in* the step:
 #
 # | the careless step | what is lost |
 # |---|---|
@@ -157,7 +158,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of the last batch | the mean over the epoch, and all compiled metrics |
 #
-# Keras has a name for each of them. `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates what was compiled. The mean of the loss is the one thing that a subclass keeps for itself.
+# `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself.
 
 
 # %%
@@ -219,7 +220,7 @@ exercises.step_loss.check(step_loss)
 # %% [markdown]
 # ## 2. A batch in parts
 #
-# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. So it must be the same as for the whole batch. Here a hundred images, in parts of 32; the last part has four.
+# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. Here a hundred images, in parts of 32; the last part has four.
 
 
 # %%
@@ -258,9 +259,9 @@ print(f"mean of the parts' means: {off(of_means, whole):.0%} off")
 print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 
 # %% [markdown]
-# The four images of the last part count eight times as much as the others. The cure costs nothing: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients. It is right for parts of equal size, and for a loss that is a mean over the same number of things in each.
+# The four images of the last part count eight times as much as the others. The cure: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
 #
-# One layer makes parts something else for good. `BatchNormalization` subtracts the mean of the *part*, which is not the mean of the batch.
+# With `BatchNormalization` sums do not mend it. In training it subtracts the mean of the *part*, which is not the mean of the batch.
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -295,28 +296,28 @@ exercises.parts.check(by_parts)
 # %% [markdown]
 # ## 3. Half the digits
 #
-# `keras.config.set_dtype_policy("mixed_float16")` keeps the weights in float32 and computes in float16: half the memory, and on many GPUs several times the speed. `compile` then wraps the optimiser, as you will see. Nothing in the step has changed.
+# `keras.config.set_dtype_policy("mixed_float16")` keeps the weights in float32 and computes in float16. `compile` then wraps the optimiser, as you will see. Nothing in the step has changed.
 
 # %% tags=["nbval-ignore-output"]
 keras.config.set_dtype_policy("mixed_float16")
 
 
-def in_half(kind, optimizer):
+def in_half(kind, optimizer, **options):
     keras.utils.set_random_seed(seed)
     inputs = keras.Input((64,))
     model = kind(inputs, keras.layers.Dense(10, dtype="float32")(keras.layers.Dense(64, "relu")(inputs)))
-    model.compile(optimizer, cross_entropy)
-    model.fit(x_all, y_all, batch_size=64, epochs=5, verbose=0)
-    return np.mean(model.predict(x_test, verbose=0).argmax(1) == y_test), type(model.optimizer).__name__
+    model.compile(optimizer, cross_entropy, **options)
+    model.fit(x_all, y_all, batch_size=64, epochs=4, verbose=0)
+    return np.mean(np.argmax(model(x_test), axis=1) == y_test), type(model.optimizer).__name__
 
 
 half = {}
 for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
-    half[name], wrapper = in_half(kind, keras.optimizers.SGD(0.3))
+    half[name], wrapper = in_half(kind, keras.optimizers.SGD(0.5))
     print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
 
 # %% [markdown]
-# The step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and that alone is its fault: plain float16 steps, without wrapper or scale, learn here as well as Keras' own (the check runs them).
+# The step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and here that alone is its fault: compiled with `auto_scale_loss=False`, without a wrapper, it learns as well as Keras' own (the check runs it).
 
 
 # %% tags=["nbval-ignore-output"]
@@ -342,21 +343,21 @@ class Clipped(Scaled):
 
 
 for name, kind, optimizer in (
-    ("scaled", Scaled, keras.optimizers.SGD(0.3)),
-    ("scaled, then clipped to 1 in the step", Clipped, keras.optimizers.SGD(0.3)),
-    ("scaled, clipped to 1 by the optimiser", Scaled, keras.optimizers.SGD(0.3, global_clipnorm=1.0)),
+    ("scaled", Scaled, keras.optimizers.SGD(0.5)),
+    ("scaled, then clipped to 1 in the step", Clipped, keras.optimizers.SGD(0.5)),
+    ("scaled, clipped to 1 by the optimiser", Scaled, keras.optimizers.SGD(0.5, global_clipnorm=1.0)),
 ):
     half[name], _ = in_half(kind, optimizer)
     print(f"{name:38} accuracy {half[name]:.2f}")
 
 # %% [markdown]
-# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first. With Adam both mistakes hide: it does not mind a constant factor. Only its $\epsilon$ does, and the first epochs are slower.
+# The second trap is the first one again. In the step the gradient is still $2^{15}$ times too large. Clip *that* to a norm of 1, let the wrapper divide, and what arrives has a norm of $2^{-15}$. **Clip what is no longer scaled**: give the limit to the optimiser, which the wrapper calls after the division, or divide in your own step first.
 #
-# The other half format, **bfloat16**, spends its sixteen bits otherwise: float32's range, and 8 binary digits. Nothing falls through, so nothing is scaled, and `Careful` is right again.
+# The other half format, **bfloat16**, spends its sixteen bits otherwise: float32's range, and 8 binary digits. Nothing is scaled, and `Careful` learns again.
 
 # %% tags=["nbval-ignore-output"]
 keras.config.set_dtype_policy("mixed_bfloat16")
-half["bfloat16, not scaled"], wrapper = in_half(Careful, keras.optimizers.SGD(0.3))
+half["bfloat16, not scaled"], wrapper = in_half(Careful, keras.optimizers.SGD(0.5))
 print(f"bfloat16, Careful: accuracy {half['bfloat16, not scaled']:.2f}, the optimiser is {wrapper}")
 
 # %% [markdown]
@@ -366,8 +367,8 @@ print(f"bfloat16, Careful: accuracy {half['bfloat16, not scaled']:.2f}, the opti
 keras.config.set_dtype_policy("float32")
 keras.utils.set_random_seed(seed)
 sure = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
-sure.compile(keras.optimizers.Adam(1e-2), cross_entropy, steps_per_execution=50)
-sure.fit(np.tile(x_all, (50, 1)), np.tile(y_all, 50), batch_size=256, epochs=8, verbose=0)  # each image 400 times
+sure.compile(keras.optimizers.Adam(2e-2), cross_entropy, steps_per_execution=50)
+sure.fit(np.tile(x_all, (50, 1)), np.tile(y_all, 50), batch_size=256, epochs=2, verbose=0)  # each image 100 times
 weights = [tf.constant(w) for w in sure.get_weights()]
 
 
@@ -397,14 +398,14 @@ for name, dtype, scale in (
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.85
+assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.8
 assert max(half["Careful"], half["scaled, then clipped to 1 in the step"]) < 0.4
-assert zero["float16"] > 0.1
+assert zero["float16"] > 0.03
 assert zero["float16, scaled"] < 0.02
 assert zero["bfloat16"] < 0.02
 assert cosine["float16"] > 0.85
 assert 0.2 < cosine["bfloat16"] < cosine["float16, scaled"]
-assert half["bfloat16, not scaled"] > 0.85
+assert half["bfloat16, not scaled"] > 0.8
 
 
 def rounded(numbers, here):
@@ -424,26 +425,14 @@ def with_rounded(of_weights, of_logits):
 
 assert 1 - with_rounded(True, False) > 0.3 * (1 - cosine["bfloat16"])
 assert 1 - with_rounded(False, True) < 0.1 * (1 - cosine["bfloat16"])
-
-
-class Unscaled(keras.Model):
-    def train_step(self, batch):
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
-        for variable, g in zip(self.trainable_variables, tape.gradient(loss, self.trainable_variables), strict=True):
-            variable.assign_sub(0.3 * g)
-        return {"loss": loss}
-
-
 keras.config.set_dtype_policy("mixed_float16")
-assert in_half(Unscaled, keras.optimizers.SGD(0.3))[0] > half["Keras' own step"] - 0.05
+assert in_half(Careful, keras.optimizers.SGD(0.5), auto_scale_loss=False)[0] > half["Keras' own step"] - 0.05
 keras.config.set_dtype_policy("float32")
 assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so the rest still points nearly the right way. A gradient that dies in float16 does not announce itself by a wrong direction. It announces itself, if at all, by a loss that stops falling. bfloat16 loses no entry, and turns the gradient further than float16 does: it rounds to 8 binary digits. Round the *weights* alone, and half of that turn or more is there (six seeds); round the logits alone, and the cosine is 1.000. Range or digits: sixteen bits do not hold both.
+# What falls through is small, so here the rest still points nearly the right way. You do not see the loss of these entries by the direction. bfloat16 loses none of them, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11. Range or digits: sixteen bits do not hold both.
 #
 # The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #
@@ -462,7 +451,7 @@ exercises.skipped.check(step)
 # %% [markdown]
 # ## 4. A gradient in the loss
 #
-# Why write a step at all? Because a loss has a gradient in it. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. That grows without bound unless the slope of $f$ is held. Gulrajani and others (2017) penalise it: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
+# Here is a step that `fit` does not have: the loss has a gradient in it. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. That grows without bound unless the slope of $f$ is held. Gulrajani and others (2017) penalise it: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
 #
 # The penalty is a gradient by the input, and the step differentiates it by the weights. So there are two tapes, and the inner `gradient` call has to be recorded by the outer tape ([10](10_higher_order_gradients.ipynb)).
 
@@ -507,8 +496,9 @@ for kind in (Critic, Outside, NoPenalty):
     inputs = keras.Input((2,))
     h = keras.layers.Dense(32, "tanh")(keras.layers.Dense(32, "tanh")(inputs))
     critic = kind(inputs, keras.layers.Dense(1)(h))
-    critic.compile(keras.optimizers.Adam(3e-3))
-    critic.fit(real, made, batch_size=100, epochs=20, shuffle=False, verbose=0)
+    critic.compile(keras.optimizers.Adam(1e-2))
+    critic.optimizer.build(critic.trainable_variables)  # here, and not while the step is traced: that is quicker
+    critic.fit(real, made, batch_size=200, epochs=8, shuffle=False, verbose=0)
     critics[kind.__name__] = critic, float(np.mean(critic(real)) - np.mean(critic(made)))
     print(f"{kind.__name__:10} difference of the means {critics[kind.__name__][1]:6.2f}")
 
@@ -520,16 +510,14 @@ assert abs(np.linalg.norm(real.mean(axis=0) - made.mean(axis=0)) - 3) < 0.15
 np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenalty"][0]))  # the penalty never was
 
 # %% [markdown]
-# The critic says 3.45, and the distance is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$. That is 3.45. (For a mere shift nobody needs a critic: the distance of the two means is the answer, here 2.96. A network is for distributions that differ in more.)
+# The critic says more than the distance, which is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$, where $3s = 3.45$. (For a mere shift nobody needs a critic: the distance of the two means is the answer.)
 #
 # With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one of them computed and added a penalty in every step. A test for a new term of a loss: **switch it off, and see that something changes.**
-#
-# In a full GAN the step goes on with the generator: a second tape, a second optimiser, and `tape.gradient(loss, generator.trainable_variables)`. Each player's gradient is taken by its own variables only, or the generator's step trains the critic to be fooled.
 
 # %% [markdown]
 # ## 5. Two replicas
 #
-# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
+# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and `all_reduce` adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
 
 # %%
 tf.get_logger().setLevel("ERROR")  # a strategy tells of each sum over the replicas
@@ -560,29 +548,31 @@ def share_of_the_batch(each):
     return tf.nn.compute_average_loss(each, global_batch_size=8)
 
 
+with strategy.scope():
+    in_keras = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    in_keras.compile(loss=lambda y, predicted: predicted)
+
+
+def of_keras(each):
+    return in_keras.compute_loss(y=tf.zeros([4]), y_pred=each)
+
+
 gradients = {}
-for loss_of in (mean_of_its_own, share_of_the_batch):
+for loss_of in (mean_of_its_own, share_of_the_batch, of_keras):
     gradients[loss_of.__name__] = float(strategy.experimental_local_results(summed_gradient(loss_of))[0])
     print(f"{loss_of.__name__:18} {gradients[loss_of.__name__]}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert gradients == {"mean_of_its_own": 9.0, "share_of_the_batch": 4.5}
+assert gradients == {"mean_of_its_own": 9.0, "share_of_the_batch": 4.5, "of_keras": 4.5}
 assert strategy.num_replicas_in_sync == 2
 plain_v = tf.Variable(0.0)
 with tf.GradientTape() as tape:
     loss = tf.reduce_mean(plain_v * tf.range(1.0, 9.0))
 assert tape.gradient(loss, plain_v) == 4.5
-with strategy.scope():  # Keras' own step: four examples without a slope, then 1 and 2 on one replica, 3 on the other
-    inputs = keras.Input((1,))
-    uneven = keras.Model(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs))
-    uneven.compile(keras.optimizers.SGD(0.5), "mse")
-inputs, targets = np.array([[1.0, 1, 1, 1, 1, 2, 3]]).T, np.array([[0.0, 0, 0, 0, 1, 1, 1]]).T
-uneven.fit(inputs, targets, batch_size=4, shuffle=False, verbose=0)
-np.testing.assert_allclose(uneven.get_weights()[0], [[(1.5 + 3.0) / 2]], rtol=1e-6)  # the mean is 2
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the step is twice as long: once more for each device you add. Divide by the size of the **global** batch. A loss that you write in a step of your own does not, until you do. Keras' own `fit` and `compute_loss` divide each replica's mean by the number of replicas. That is the same where the parts are equal, and section 2's mean of means where they are not, as in a last batch of three: two on one replica, one on the other.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided each replica's mean by the number of replicas, so `Careful` needs no more.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -614,7 +604,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 #
 # - A step of your own keeps sample weights, `training=True`, the layers' penalties and the metrics, or loses them without a word. Before you change it, it reproduces `fit` (section 1).
 # - The gradient of a batch is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization` parts are another function (section 2).
-# - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needs no scale, and has fewer digits (section 3).
+# - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needed no scale here, and has fewer digits (section 3).
 # - A penalty on a gradient needs the inner `gradient` call inside the outer tape. Switch a new term off to see that it was on (section 4).
 # - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
 #
@@ -622,13 +612,13 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # |---|---|---|
 # | `x, y, _ =` in `train_step` | class weights change nothing | hand `sample_weight` to `compute_loss` |
 # | `self(x)` | dropout off, moving averages still | `self(x, training=True)` |
-# | a loss of your own, without `self.losses` | weights grow, penalties do nothing | `compute_loss`, or add them |
+# | a loss of your own, without `self.losses` | penalties do nothing | `compute_loss`, or add them |
 # | no mean of the loss | `loss: 0.0000` | a `Mean` of your own, updated |
 # | mean of the parts' means | a last, smaller part counts too much | sums, divided once |
 # | no `scale_loss` in mixed float16 | accuracy of a guess | `self.optimizer.scale_loss(loss)` inside the tape |
 # | clipping in the step, scaled | nothing is learnt | clip in the optimiser |
 # | inner `gradient` outside the outer tape | the penalty has no effect | inside |
-# | a mean on each replica | steps too long by the number of devices | `compute_average_loss(global_batch_size=…)` |
+# | a mean on each replica | gradients too large, by the number of devices | `compute_average_loss(global_batch_size=…)` |
 #
 # **Further reading**
 #

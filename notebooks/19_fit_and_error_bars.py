@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 5 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 23 to read, 5 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -95,7 +95,7 @@ plt.show()
 # %% [markdown]
 # $$y(t) = a_1 e^{-k_1 t} + a_2 e^{-k_2 t}$$
 #
-# The same true curve, measured twenty times with an error of 0.03. The twenty fits are one line to the eye. Their parameters differ by tens of per cent. You will usually have *one* measurement. Can it tell you how far its own numbers would scatter?
+# The same true curve, measured twenty times with an error of 0.03. The twenty fits are one line to the eye. Their parameters differ by tens of per cent. You will have *one* measurement. Can it tell you how far its own numbers would scatter?
 #
 # It can, and from a matrix that the fit computes anyway: the Jacobian.
 #
@@ -181,7 +181,7 @@ assert 16 < float(tf.reduce_sum(r**2)) < 22
 #
 # $$(J^\top J + \lambda D)\, s = -J^\top r, \qquad D = \operatorname{diag}(J^\top J).$$
 #
-# With a large $\lambda$ the step is short and points downhill. With a small one it is Gauss–Newton's. $D$ measures distance in each parameter by how much the curve reacts to it, so that seconds or hours make no difference (Levenberg had the identity there; $D$ is Marquardt's).
+# With a large $\lambda$ the step is short and points downhill. With a small one it is Gauss–Newton's. $D$ measures distance in each parameter by how much the curve reacts to it, so that seconds or hours make no difference.
 # The rule for $\lambda$: a step that lowers the sum of squares is taken, and $\lambda$ divided by 10. Any other step is refused, and $\lambda$ multiplied by 10.
 
 # %% [markdown]
@@ -261,7 +261,7 @@ for _ in range(12):
 assert 4 <= steps_to(halved) <= 8
 
 # %% [markdown]
-# About ten. L-BFGS, the winner of [14](14_without_the_matrix.ipynb), needs some forty-five gradients from the same start. It sees a number and its slope. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. A Jacobian of four columns is four passes in forward mode ([12](12_forward_mode.ipynb)), so the two cost about the same here. But $J$ also has the error bars in it. And $\lambda$ is not the only cure: Gauss–Newton whose steps are halved until the sum falls arrives in six (the check).
+# About ten. SciPy's L-BFGS takes some forty-five gradients from the same start (the check). It sees a number and its slope. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. And $J$ has the error bars in it. $\lambda$ is not the only cure: Gauss–Newton whose steps are halved until the sum falls arrives here in about six (the check).
 
 # %% [markdown]
 # ## 3. Error bars from the same Jacobian
@@ -310,9 +310,9 @@ assert abs(np.sqrt(squares[-1] / 100) / variance**0.5 - np.sqrt(0.96)) < 1e-9
 # %% [markdown]
 # A twentieth. Alone, $a_1$ would be known superbly. But if $a_1$ grows a little and $a_2$ shrinks by as much, with both rates shifted, the curve hardly moves. The data cannot tell these combinations apart, and the off-diagonal elements of $C$ say so: the **correlation** of $a_1$ and $a_2$, their element of $C$ divided by both standard errors, is $-0.99$.
 #
-# Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are the classic mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
+# Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are a mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
 #
-# In your own code, `optimize.levenberg_marquardt` hands such Jacobians to SciPy's `least_squares`, whose steps take more care of the details. It changes variables in place, and its report has `covariance` and `standard_errors`.
+# In your own code, `optimize.levenberg_marquardt` hands such Jacobians to SciPy's `least_squares`. It changes variables in place, and its report has `covariance` and `standard_errors`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -457,7 +457,7 @@ ax.legend(fontsize="small", loc="upper left")
 plt.show()
 
 # %% [markdown]
-# The widths agree within some per cent, and about 95 % lie inside. (The picture shows the ellipsoid's *shadow* on two of four axes. A cross in the shadow is outside along an axis that you do not see.) One Jacobian of one measurement has foretold a thousand others.
+# The widths agree within some per cent, and about 95 % lie inside. (The picture shows the ellipsoid's *shadow* on two of four axes. A cross in the shadow is outside along an axis that you do not see.) One Jacobian has foretold a thousand refits.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -493,7 +493,7 @@ print("too low, in %:                         ", np.round(100 * np.mean(off < -1
 print("too high, in %:                        ", np.round(100 * np.mean(off > 1.96, axis=0), 1))
 
 # %% [markdown]
-# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in 91 to 96 of 100 fits (twelve seeds): nearly as promised. The misses are lopsided, though. A fit that errs in one direction also gives itself a smaller error bar, so most misses lie on that side.
+# Every single width is right, to a tenth or better. You will have one fit, and compute the error bar from *its* Jacobian and *its* $\hat\sigma$. Those intervals hold the true value in more than nine of ten fits here: nearly as promised. The misses are lopsided, though. A rate that is fitted too high for $k_1$, or too low for $k_2$, comes with a smaller error bar, and most of that rate's misses lie on that side.
 #
 # **Predict.** And the ellipsoid: what share of the thousand refits lies inside?
 
@@ -553,7 +553,7 @@ assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the t
 #
 # How can that be? The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
 #
-# The pictures show a second thing: most of the fits outside lie on *one* side, the side to which the banana bends. No symmetric region can say that.
+# The pictures show a second thing: most of the fits outside lie on *one* side, the side to which the banana bends.
 #
 # Move the noise. The same random numbers grow, and each fit moves on its own path:
 
@@ -614,13 +614,13 @@ plt.show()
 # %% [markdown]
 # About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates, as in Golub and Pereyra's *variable projection*. The shares count all four parameters.)
 #
-# Other coordinates bend otherwise, and not always less. The usual remedy takes the parameters' logarithms; here the fit's own ellipsoid in those held the true ones in 62 to 67 of 100, against 82 to 86 (six seeds), and in those of the rates alone in 89 (two seeds).
+# Other coordinates bend otherwise. The parameters' logarithms, a usual remedy, bend *more* here: in them the fit's own ellipsoid holds the true ones in about two thirds of the fits (the check).
 #
 # For a measurement $y$ of your own you have no cloud. You have the sum of squares $S(p) = \lVert f(p) - y\rVert^2$, and the region of its low values,
 #
 # $$S(p) \le S_{\min} + 9.49\, \hat\sigma^2 .$$
 #
-# This is Beale's region (1960). Near the minimum that *is* the ellipsoid, because $S$ is nearly a parabola there. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
+# This is Beale's region (1960). Near the minimum that is nearly the ellipsoid, since $S$ is nearly quadratic there. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
 
 # %% tags=["nbval-ignore-output"]
 by_own_ellipsoid = tf.reduce_sum(tf.linalg.matvec(own_J, p - coarse_fits) ** 2, axis=1) / own_variance
@@ -629,7 +629,7 @@ print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < li
 print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
 
 # %% [markdown]
-# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the limit that is exact for a linear model is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
+# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the limit that is exact for a linear model is a little larger, 9.87, from the $F$ distribution.)
 #
 # When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
 
@@ -640,6 +640,10 @@ change = [np.sum((decays(times, *b) - decays(times, *p.numpy())) ** 2) for b in 
 np.testing.assert_allclose(by_curve, np.array(change) / (coarse**2 * variance), rtol=1e-8)
 assert 0.79 < np.mean(by_own_ellipsoid < limit) < 0.885
 assert 0.92 < np.mean(by_own_squares < limit) < 0.97
+assert coarse_fits.min() > 0
+in_logarithms = (own_J * coarse_fits[:, np.newaxis]) @ np.log(p.numpy() / coarse_fits)[..., np.newaxis]
+held_in_logarithms = np.mean(np.sum(in_logarithms**2, axis=(1, 2)) / own_variance < limit)
+assert 0.55 < held_in_logarithms < 0.75
 np.testing.assert_allclose(4 * scipy.stats.f.ppf(0.95, 4, 96), 9.87, atol=0.01)
 inside_contour = least < limit
 assert slow.min() < slow[inside_contour].min() < slow[inside_contour].max() < slow.max()
@@ -827,9 +831,9 @@ np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
 np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
 
 # %% [markdown]
-# Narrower: the sampled width is half as large again here, and up to four times as large on other curves. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. (Beyond the last points it may be off to either side: here it is too wide on the left.) The fit is the *most probable* set of weights, and that is a short vector. Typical samples are two to five times as long, and in the gap their curves react two or three times as strongly to the weights. One set of weights knows nothing of that. The refits do, since each sets out from its own draw of the prior: set out from the fit, they are a third too narrow as well (two seeds). As here, they err on the safe side, by up to a third on the ten curves.
+# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, err here to the other side: they are wider.
 #
-# So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember that there you quote mostly your prior.
+# So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember how much of it is your prior.
 
 # %% [markdown]
 # ### Exercise: The error bars of a network (8 min)
@@ -895,7 +899,7 @@ exercises.best_time.check(best_time)
 # %% [markdown]
 # ## 9. Check it independently
 #
-# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and the parameters' standard errors (it calls them standard deviations), computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. NIST gives two starts; the loop sets out from the nearer one.
+# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and their standard errors, which it calls standard deviations. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. NIST gives two starts; the loop sets out from the nearer one.
 
 # %% tags=["nbval-ignore-output"]
 x_nist = tf.constant(np.arange(0.0, 330.0, 10.0))
@@ -956,21 +960,21 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # %% [markdown]
 # ## Recap
 #
-# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives in about ten steps (sections 1 and 2).
+# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives here in about ten (sections 1 and 2).
 # - The same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, with standard errors and correlations. Another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
 # - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests $C$ (section 4).
 # - The ellipsoid can be thin. With more noise the cloud bends out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
-# - A prior on the weights is one more measurement of each, and gives a network's curve an error bar. Beside one that is sampled it is right where there are points, and in a gap mostly too narrow (section 7).
+# - A prior on the weights is one more measurement of each, and gives a network's curve an error bar. Beside one that is sampled it is right here where there are points, and in the gap too narrow (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | an undamped Gauss–Newton step from far away | a sum of squares that explodes | damp, and refuse what is not lower |
-# | $\sigma/\lVert J_i\rVert$ as an error bar | errors that are twenty times too small | the diagonal of the inverse |
+# | $\sigma/\lVert J_i\rVert$ as an error bar | errors that are too small, here twenty times | the diagonal of the inverse |
 # | $\lVert r\rVert^2/N$ for the noise | errors a little too small, much with few data | divide by $N - n$ |
 # | errors combined without covariances | an error bar too large or too small | $g^\top C g$ |
 # | refits in which the two decays swap names (here none did) | a cloud in two pieces | sort by rate |
-# | a linearised error bar in a gap between the data | a band that is several times too narrow | sample, or refit with a draw of the prior |
-# | widths taken for the region | three times too many outside | simulate, refit, count |
+# | a linearised error bar in a gap between the data | a band that is too narrow | sample, or refit with a draw of the prior |
+# | widths taken for the region | here, three times too many outside | simulate, refit, count |
 #
 # **Further reading**
 #

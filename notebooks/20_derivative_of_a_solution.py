@@ -17,7 +17,7 @@
 # %% [markdown]
 # # The derivative of a solution
 #
-# Some programs compute, and some search: they repeat a step until nothing moves, and return what they found. A root finder does, and so does training. You want the derivative of what was found.
+# Some programs search: they repeat a step until nothing moves, and return what they found. A root finder does, and so does training. You want the derivative of what was found.
 # **An iteration searches for a solution. Must its derivative remember the search?**
 
 # %% [markdown] tags=["badges"]
@@ -97,7 +97,7 @@ print("from the solution:     ", kept, "tensor kept")
 print(f"relative difference of the two gradients: {tf.norm(from_solution - unrolled) / tf.norm(unrolled):.0e}")
 
 # %% [markdown]
-# The second cell has forgotten the search. It knows where the iteration ended and nothing else, keeps one tensor instead of 160, and its gradient agrees to the last digits. (160 is generous: the iteration has arrived, but for rounding, after about 50. Unrolled from the start, those 50 have to be kept.)
+# The second cell has forgotten the search. It knows where the iteration ended, keeps one tensor instead of 160, and its gradient agrees to the last digits.
 #
 # **You will be able to**
 #
@@ -120,7 +120,7 @@ print(f"relative difference of the two gradients: {tf.norm(from_solution - unrol
 #
 # $$F_z\, \mathrm dz + F_\theta\, \mathrm d\theta = 0 \quad\Rightarrow\quad \frac{\mathrm dz}{\mathrm d\theta} = -F_z^{-1} F_\theta .$$
 #
-# This is the **implicit function theorem**. It asks that $F_z$ can be inverted. How $z$ was found does not occur in it.
+# This is the **implicit function theorem**. It asks that $F$ is continuously differentiable near the solution and that $F_z$ can be inverted there. How $z$ was found does not occur in it.
 # The figure has one number $z$ and one $\theta$: $F = \tanh(0.75\, z + \theta) - z$. There $F_\theta$ is positive and $F_z$ negative.
 
 # %% alt="Contour plot. The plane of a parameter theta and a solution z, coloured by F: blue below zero, red above. The curve F = 0 rises through it. From a point on the curve a horizontal arrow changes theta and leaves the curve; a vertical arrow, nearly twice as long in the units of the axes, changes z until it meets the dashed tangent, close to the curve again." jupyter={"source_hidden": true} tags=["figure"]
@@ -152,7 +152,7 @@ plt.show()
 #
 # $$v^\top \frac{\mathrm dz}{\mathrm d\theta} = u^\top f_\theta, \qquad (I - J)^\top u = v .$$
 #
-# First **one linear solve** for $u$, the *adjoint equation*. Then one ordinary backward pass through *one* application of $f$, with $u$ in the place of the upstream gradient. The number of parameters does not matter: $W$ has 900, and there is one solve for each example.
+# First **one linear solve** for $u$, the *adjoint equation*. Then one ordinary backward pass through *one* application of $f$, with $u$ in the place of the upstream gradient. $W$ has 900 entries, and there is one solve for each example.
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape:
@@ -166,13 +166,13 @@ print("Jacobians:", J.shape)
 print(f"relative difference from the unrolled gradient: {tf.norm(by_solve - unrolled) / tf.norm(unrolled):.0e}")
 
 # %% [markdown]
-# `adjoint=True` solves with the transpose. Forget it, and you get numbers of the right size and shape that are wrong.
+# `adjoint=True` solves with the transpose. Forget it here, and you get numbers of the right size and shape that are wrong.
 #
 # The opening formed no Jacobian. It found $u$ by an iteration of its own, $u \leftarrow v + J^\top u$, where $J^\top u$ is a vector–Jacobian product: `(u * slope) @ tf.transpose(W)`, for all examples at once. Written out, that is the **Neumann series**
 #
 # $$u = v + J^\top v + (J^\top)^2 v + \dots$$
 #
-# It converges as fast as the search did, because both are governed by the eigenvalues of the same $J$.
+# Near the solution the search multiplies its error by the same $J$ in each step, so here the series converges when the search does.
 #
 # With a custom gradient all this becomes a layer. `tf.stop_gradient` keeps the search off the tape, as in [07](07_custom_gradients.ipynb).
 
@@ -246,7 +246,7 @@ exercises.any_equation.check(vjp_of_solution)
 # %% [markdown]
 # ## 2. Stopped early
 #
-# The theorem speaks of a solution, and in practice nobody iterates 160 times. Stop after 20: unrolling has 20 steps forwards and 20 backwards; the equation has the same 20 steps, then 20 rounds for $u$. The work is equal.
+# The theorem speaks of a solution. Stop after 20 steps instead of 160: unrolling has 20 steps forwards and 20 backwards; the equation has the same 20 steps, then 20 terms of the series for $u$.
 #
 # **Predict.** Whose gradient is nearer to the exact one, that of section 1 after 160 steps?
 
@@ -296,9 +296,9 @@ assert errors_equation[at] > 0.02 * errors_unrolled[at]
 assert 0.05 * residual < errors_equation[at] < 50 * residual
 
 # %% [markdown]
-# The equation, by a factor of about 8 (the appendix has other seeds). Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes every Jacobian at the last $z$. Its error is a few times the **residual**, what one more step would change; in a slow search, tens or more.
+# The equation, in this run by a factor of about 8. Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes its Jacobian at the last $z$. Its error is a few times the **residual** here, which is what one more step would change.
 #
-# So give unrolling the same advantage. Search first, without a tape; then record $k$ more steps from the solution. This is the best that unrolling these steps can do.
+# So give unrolling the same advantage. Search first, without a tape; then record $k$ more steps from the solution.
 
 # %% tags=["nbval-ignore-output"]
 errors_recorded = [error(by_unrolling(z, k)) for k in counts]
@@ -307,9 +307,9 @@ difference = max(error(by_unrolling(z, k) - by_equation(z, k) + unrolled) for k 
 print(f"k steps recorded at the solution, against k terms of the series: they differ by {difference:.0e}")
 
 # %% [markdown]
-# They are the same numbers. Unrolling from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: any solver may find $u$. Section 5 uses that. (Record one step of *Newton's* method there, its matrix taken for a constant, and the gradient is exact: such a step solves the same system. The check runs it.)
+# They are the same numbers, but for rounding. Unrolling from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that. (Record one step of *Newton's* method there, its matrix taken for a constant, and the gradient is exact: such a step solves the same system. The check runs it.)
 #
-# The cheapest cut is $k = 1$: search, then record one last step. Many equilibrium models are trained like that (*Jacobian-free backpropagation*).
+# The shortest cut is $k = 1$: search, then record one last step. Training equilibrium models with it is called *Jacobian-free backpropagation*.
 #
 # **Predict.** What is the cosine of the angle between this one-step gradient and the exact one? (1 is the same direction, 0 a right angle.)
 
@@ -333,7 +333,7 @@ ax.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# About 0.9, with an error of about a half. Here the direction goes roughly downhill, and often that is enough to train. It depends on $J$, and may be 0.5 (see the appendix). It is not a gradient, though, and an optimiser that trusts slopes, such as L-BFGS, will notice.
+# About 0.9, with an error of about a half. Here the direction goes roughly downhill; how nearly depends on $J$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -356,7 +356,7 @@ assert error(tape.gradient(loss, W)) < 1e-12
 # %% [markdown]
 # ## 3. A minimum is a solution too
 #
-# At a minimum the gradient is zero. That is an equation. Let $w^*(\theta)$ minimise $\ell(w, \theta)$; then $F = \nabla_w \ell$, and $F_w$ is the Hessian $H$:
+# At a minimum of a differentiable loss, without constraints, the gradient is zero. That is an equation. Let $w^*(\theta)$ minimise $\ell(w, \theta)$; then $F = \nabla_w \ell$, and $F_w$ is the Hessian $H$:
 #
 # $$\frac{\mathrm dw^*}{\mathrm d\theta} = -H^{-1}\, \frac{\partial}{\partial\theta} \nabla_w \ell .$$
 #
@@ -390,7 +390,7 @@ print("dw / ds:  ", (-mixed / H).numpy().round(3))
 # | an iteration | $f(z, \theta) - z = 0$ | $J - I$ | $(I - J)^\top u = v$ | $u^\top f_\theta$ |
 # | a minimiser | $\nabla_w \ell(w, \theta) = 0$ | $H$ | $H u = v$ | $-u^\top\, \partial_\theta \nabla_w \ell$ |
 #
-# $H$ needs no transpose, as it is symmetric. And the loss that gives $v$ is a *second* loss, one that judges what was found, often on other data. For $\ell$ itself $v$ is zero: to first order, the minimum's *value* does not notice that $w^*$ moves.
+# $H$ needs no transpose, as it is symmetric. And the loss that gives $v$ is a *second* loss, one that judges what was found. For $\ell$ itself $v$ is zero: to first order, the minimum's *value* does not notice that $w^*$ moves.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -422,7 +422,7 @@ exercises.penalty.check(penalty_slope)
 #
 # 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. Besides, you have 100 images whose labels you trust.
 #
-# Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there to all digits, with the Hessian by `derivatives.hessian`.
+# Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there, with the Hessian by `derivatives.hessian`.
 
 # %%
 images = data.load("digits")
@@ -555,9 +555,9 @@ rows = tape.jacobian(each, w)
 np.testing.assert_allclose(harm, -tf.linalg.matvec(rows, u) / 300, rtol=0, atol=1e-10)  # the pulls, as in section 3
 
 # %% [markdown]
-# Nearly all of them, if not all. One linear solve, and every label has its verdict. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss.
+# Thirty of thirty in this run. One linear solve, and each of the 300 labels has its number. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss.
 #
-# Is it worth the trouble? A wrong label should also stand out by its own *training loss*: the classifier disagrees with it. That needs no derivative and no trusted images. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
+# Is it worth the trouble? A wrong label should also stand out by its own *training loss*, where the classifier disagrees with it. That takes no derivative and no trusted images. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
 #
 # **Predict.** The derivative gets about 0.95. What does the training loss of each example get?
 
@@ -582,9 +582,9 @@ for name, (score, takes) in rankings.items():
     print(f"{name:36} {parted[name]:.2f}   takes {takes}")
 
 # %% [markdown]
-# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. It does not disagree with them. (Were as many wrong at random, the loss would get 0.98.) Leave out the solve, in the second line, and much of the advantage is gone: $u = v$ asks what one step of gradient descent would do.
+# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns part of that. (With as many labels wrong at random, the check finds above 0.94 for the loss.) Leave out the solve, in the second line, and much of the advantage is gone: $u = v$ asks what one step of gradient descent would do.
 #
-# Now the last two lines. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of any other label. Over ten seeds these two get 0.96 to 1.00 and 0.98 to 1.00, where the derivative gets 0.92 to 0.98 (unsolved 0.61 to 0.84). Where trusted examples suffice to judge an image by, begin with them. The derivative is for what no classifier can judge: a penalty, a threshold, a weight for each source of data.
+# Now the last two lines. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. Where trusted examples suffice to judge an image by, begin with them. The derivative also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -623,7 +623,7 @@ exercises.solves.check(solves)
 #
 # A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. A product is a gradient of a gradient, and CG is ten lines around it.
 #
-# The rival again is unrolling at its best. Plain gradient descent needs hundreds of recorded steps here. With momentum, the heavy ball, at the best rate and momentum that the spectrum allows, it needs fewer. Record it from zero, or from the solution.
+# The rival again is unrolling: gradient descent with momentum (the heavy ball), at Polyak's rate and momentum for this spectrum. Record it from zero, or from the solution.
 
 
 # %%
@@ -649,7 +649,7 @@ def by_cg(count):
 
 
 low, high = np.sqrt(np.linalg.eigvalsh(H)[[0, -1]])  # roots of the smallest and the largest eigenvalue
-rate, momentum = (2 / (low + high)) ** 2, ((high - low) / (high + low)) ** 2  # the best for this spectrum
+rate, momentum = (2 / (low + high)) ** 2, ((high - low) / (high + low)) ** 2  # Polyak's
 
 
 def heavy_ball(start, count):
@@ -683,14 +683,12 @@ for (name, row), style, colour in zip(
     errors.items(), ("s-", "^--", "o-"), (plots.ORANGE, plots.GREEN, plots.BLUE), strict=True
 ):
     ax.semilogy(lengths, np.maximum(row, 1e-14), style, color=colour, label=name)
-ax.set(title="A solver beats a recording", xlabel="steps recorded, or products", ylabel="relative error")
+ax.set(title="The same 300 derivatives in three ways", xlabel="steps recorded, or products", ylabel="relative error")
 ax.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# After 40 products, CG has at least six digits of the 300 derivatives. Training recorded for 40 steps from the solution has two or three, from zero two at most. And a product keeps nothing, where a recording keeps every step. That is the freedom that section 2 spoke of: $u$ solves a linear system, and there are good solvers for those.
-#
-# With negative eigenvalues the point is no minimum, and the theorem still holds as long as none is zero, but CG may fail. With a singular $H$ there is no single answer: a penalty helps.
+# In this run 40 products give CG seven digits of the 300 derivatives; 40 recorded steps give three from the solution, and two from zero. And CG keeps three vectors, where a recording keeps its steps. That is the freedom that section 2 spoke of: $u$ solves a linear system, and there are good solvers for those.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -704,7 +702,7 @@ assert at_40["training recorded from zero"] > 3 * at_40["training recorded from 
 # %% [markdown]
 # ## 6. Check it independently
 #
-# The theorem says that the way to the solution does not matter. So find the equilibrium by another way, SciPy's root finder, a relative of Newton's method, and take a central difference of its results. For the labels, train again with one weight changed up and down.
+# The way to the solution does not occur in the theorem. So find the equilibrium by another way, SciPy's root finder, and take a central difference of its results. For the labels, train again with one weight changed up and down.
 
 
 # %%
@@ -754,17 +752,17 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # %% [markdown]
 # ## Recap
 #
-# - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search leaves one tensor behind, and not one for each iterate (section 1).
-# - An iteration stopped early has a gradient with an error of a few residuals, tens or more if it is slow; unrolled from the start it erred more. One recorded step pointed roughly downhill, with an error of about a half (section 2).
+# - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search left one tensor behind, and not one for each iterate (section 1).
+# - Stopped after 20 steps, the equation's gradient erred by a few residuals; unrolled from the start it erred more. One recorded step pointed roughly downhill, with an error of about a half (section 2).
 # - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ with respect to the parameter (section 3).
-# - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images ranks at least as well, and so does the distance to them (section 4).
+# - One solve gives a derivative for each of 300 labels, and the 30 most harmful were wrong. Here the training loss hardly saw the mistakes, which had a system; a classifier trained on the trusted images ranked at least as well as the derivative, and so did the distance to them (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | $J$ in the place of $J^\top$ | a gradient of the right size, and wrong | `adjoint=True`; a central difference |
-# | the iteration has not converged | an error of several residuals, or tens | print the residual |
+# | $J$ in the place of $J^\top$ | a gradient of plausible size, and wrong | `adjoint=True`; a central difference |
+# | the iteration has not converged | a gradient with an error like the residual's, or larger | print the residual |
 # | no `stop_gradient` around the search | every iterate is kept after all | see [07](07_custom_gradients.ipynb) |
-# | a `tf.Variable` read inside a `custom_gradient` | an error about `variables`, and a recorded search | pass tensors |
+# | a trainable `tf.Variable` read inside a `custom_gradient` | an error about `variables` | pass tensors |
 # | you differentiated the minimum's *value* | no solve was needed, and the second loss does not occur | take $v$ from the second loss, solve with $H$ |
 #
 # **Further reading**

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Influence functions
 #
-# A model is trained on 500 images. Some of them made it better, some made it worse. To find out what one of them did, you could leave it out and train again, 500 times. Or you differentiate the *result* of the training.
+# A model is trained on 500 images. Some of them made it better, some made it worse. To find out which, you could leave one out and train again, 500 times. Or you differentiate the *result* of the training.
 # **What would change if one training example had not been there?**
 
 # %% [markdown] tags=["badges"]
@@ -122,7 +122,7 @@ print(f"test loss: {before:.3f}")
 
 
 # %% [markdown]
-# 25 of the labels were changed on purpose, to have some harm to find. Now the forecast. Three lines, those of `G`, `s` and `predicted`, give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are then trained again, each without one image: the four without which the test loss should fall most, and four without which it should rise most.
+# 25 of the labels were changed on purpose, to have some harm to find. Now the forecast. Three lines, those of `G`, `s` and `predicted`, give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are then trained again, each without one image: the four without which the test loss should fall most, and the most helpful images of four labels.
 
 
 # %%
@@ -170,7 +170,7 @@ plt.show()
 # - say how a minimum moves when one example loses weight, and why it does not move along that example's gradient (section 1),
 # - predict the effect of leaving out any example with one linear solve, and test the prediction by training again (section 2),
 # - say what the Hessian contributes, and where a cheaper score does as well (sections 3 and 4),
-# - say where the prediction errs, from the leverage of an example and from training that stopped early (section 5), and why leverage is no cure in a network (section 7, where you go further).
+# - say where the prediction errs, from the leverage of an example and from training that stopped early (section 5), and why leverage was no cure in a network (section 7, where you go further).
 
 # %% [markdown]
 # ## 1. A weight on an example
@@ -179,11 +179,11 @@ plt.show()
 #
 # $$\hat w(\theta) = \arg\min_w\; L(w, \theta), \qquad L(w, \theta) = \frac1N \sum_i \theta_i\, \ell_i(w) + \frac\delta2 \lVert w\rVert^2.$$
 #
-# $\delta$ is the weight decay, and the $\frac1N$ stays as it is. At the minimum the gradient is zero, whatever the weights are: $\nabla L(\hat w(\theta), \theta) = 0$. Differentiate this equation with respect to $\theta_i$. The minimum moves, which changes the gradient by the Hessian $H$ of $L$ times the motion; and the weight changes, which changes it by $g_i / N$, where $g_i = \nabla \ell_i$. Together nothing may change:
+# $\delta$ is the weight decay, and the $\frac1N$ stays as it is. At the minimum the gradient is zero, for each $\theta$: $\nabla L(\hat w(\theta), \theta) = 0$. Differentiate this equation with respect to $\theta_i$. The minimum moves, which changes the gradient by the Hessian $H$ of $L$ times the motion; and the weight changes, which changes it by $g_i / N$, where $g_i = \nabla \ell_i$. Together nothing may change:
 #
 # $$H\, \frac{\mathrm d\hat w}{\mathrm d\theta_i} + \frac1N\, g_i = 0 \qquad\Longrightarrow\qquad \frac{\mathrm d\hat w}{\mathrm d\theta_i} = -\frac1N\, H^{-1} g_i.$$
 #
-# That is the **implicit function theorem**: the derivative of a solution, from the equation that it solves. Leaving example $i$ out takes its weight from 1 to 0, a change of $-1$, and to first order the minimum moves by $+H^{-1} g_i / N$.
+# That is the **implicit function theorem**, for a smooth loss and an invertible $H$: the derivative of a solution, from the equation that it solves. Leaving example $i$ out takes its weight from 1 to 0, a change of $-1$, and to first order the minimum moves by $+H^{-1} g_i / N$.
 #
 # Each example pulls $w$ downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
 #
@@ -294,7 +294,7 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 #
 # $$\Delta_i \approx g_T^\top\, \frac{H^{-1} g_i}{N} = \frac{(H^{-1} g_T)^\top g_i}{N}.$$
 #
-# The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is reverse mode once more: one output, many inputs. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
+# The order of the product decides how many systems there are. From the right, there is one for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and what is left for an example is an inner product. It is reverse mode once more: one output, many inputs. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
 #
 # In your own code the gradients $g_i$ and the Hessian are one line each:
 
@@ -319,7 +319,7 @@ assert min(relative) > 0.5
 assert max(relative) < 1.5
 
 # %% [markdown]
-# Now train again without each of the 500. A model has only 650 weights, so all 500 models fit into one tensor, and their gradients into one pass: they do not interact, and the gradient of the sum of their objectives is each one's own (notebook [15](15_batch_jacobians.ipynb)). Each step is Newton's with the old $H$ (the *chord method*), which is near enough to converge in some ten steps.
+# Now train again without each of the 500. A model has 650 weights, so 500 models fit into one tensor, and their gradients into one pass: they do not interact, and the gradient of the sum of their objectives is each one's own (notebook [15](15_batch_jacobians.ipynb)). Each step is Newton's with the old $H$ (the *chord method*), which is near enough to converge here.
 
 
 # %%
@@ -402,11 +402,11 @@ blame = tf.linalg.matvec(G, solve(H, tape.gradient(of_one, w))) / 500
 assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 
 # %% [markdown]
-# Above 0.99: the forecast orders the results of 500 trainings almost without error. It nearly gets their size; section 5 finds what is missing.
+# Above 0.99. The forecast nearly gets the size of the changes; section 5 finds what is missing.
 #
-# Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: an influence function is one step of training again, a step that takes the Hessian of the *full* data. Here the further steps change little. It is not Newton's first step, which would take the Hessian without the example.
+# Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: one step of training again, with the Hessian of the *full* data. Here the further steps change little.
 #
-# Another question needs another right-hand side, and nothing else: put the gradient of *one* test image's loss in the place of $g_T$, and the 500 numbers say which training images are to blame for that image.
+# Another question takes another right-hand side: put the gradient of *one* test image's loss in the place of $g_T$, and the 500 numbers forecast the loss of that image.
 
 # %% [markdown]
 # ### Exercise: All influences from one solve (8 min)
@@ -425,7 +425,7 @@ exercises.influences.check(influences)
 # %% [markdown]
 # ## 3. Without the Hessian
 #
-# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? **TracIn** (Pruthi and others) adds it up over steps of the training; here over every tenth step of gradient descent, to the best of three ends.
+# Leave the Hessian out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? **TracIn** (Pruthi and others, 2020) adds it up over points of the training; here over every tenth step of gradient descent, to the best of three ends. A third rival puts the pixels' second moment, a 65 by 65 matrix, in the place of $H$, damped at its best.
 #
 # **Predict.** What is the correlation of $g_T^\top g_i$ with the actual changes, those of the 500 trainings?
 
@@ -448,11 +448,18 @@ for step in range(300):
     if step + 1 in (30, 100, 300):
         r_traced[step + 1] = np.corrcoef(traced, actual)[0, 1]
 
+second_moment = tf.transpose(x) @ x / 500
+r_pixels = {}
+for damping in (0.01, 0.03, 0.1, 0.3, 1.0):
+    solved = tf.linalg.solve(second_moment + damping * np.eye(65), tf.reshape(g_test, [65, 10]))
+    r_pixels[damping] = np.corrcoef(tf.linalg.matvec(G, tf.reshape(solved, [650])), actual)[0, 1]
+
 print(f"correlation with the Hessian {r:.4f}   takes a Hessian and a solve")
 print(f"the plain inner product      {r_plain:.2f}     takes the gradients of the examples")
 print(
     f"TracIn, best of three        {max(r_traced.values()):.2f}     takes them at {max(r_traced, key=r_traced.get) // 10} points"
 )
+print(f"second moment, best of five  {max(r_pixels.values()):.2f}     takes them and a solve, 65 by 65")
 print(f"curvatures: from {curvatures[0]:.3f} to {curvatures[-1]:.2f}")
 
 # %% alt="Two scatter plots. Two scatters side by side, with the same actual changes of the test loss upwards. Left, without the Hessian: a broad cloud, and images with wrong labels are spread among the others. Right, with it: a narrow band along the diagonal with the wrong labels at its lower end." jupyter={"source_hidden": true} tags=["figure"]
@@ -471,11 +478,12 @@ exercises.without.reveal("about 0" if r_plain < 0.25 else "about 0.5" if r_plain
 assert 0.35 < r_plain < 0.7
 assert r_plain - 0.01 < max(r_traced.values()) < r_plain + 0.17
 assert 0.5 < max(r_traced.values()) < 0.75
+assert 0.9 < max(r_pixels.values()) < r
 np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
 
 # %% [markdown]
-# Around a half. TracIn gains up to a tenth. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say. Between the two stands a Kronecker product of two small matrices in the Hessian's place, as in [K-FAC](https://arxiv.org/abs/1503.05671): 0.94 with the first draw, where the Hessian's diagonal alone has 0.67, and minus the loss itself 0.53. The inverse of the pixels' second moment alone, damped at its best, has 0.95: most of the valley is the data's.
+# Around 0.6, and little more by TracIn. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of some eighty: along the softest directions, held by the weight decay alone, the same pull moves the minimum some eighty times as far as along the stiffest. The inner product gives all directions the same say. The pixels' second moment knows much of the valley without a second derivative, but here not all of it.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -541,10 +549,9 @@ for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, the length of the gradient too, and so do the neighbours, without a model. So for finding labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: both are free. Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
-# [20](20_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
+# Around 22 of 25. And the loss finds about as many, the length of the gradient too, and so do the neighbours, without a model. So for labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: neither takes a Hessian. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, which the model learns, and there the derivative ranks them better than the loss does.
 #
-# What influence adds is something else: it says what the removal *will do*. Add up 25 forecasts, and compare the sum with what the test loss did. Do it at the other end, too.
+# What influence adds is a forecast of what the removal *will do*. Add up 25 forecasts, and compare the sum with what the test loss did. Do it at the other end, too.
 
 # %% tags=["nbval-ignore-output"]
 worst = np.argsort(predicted)[:25]
@@ -577,14 +584,14 @@ for check_count, check_least in ((10, 0.9), (50, 0.8)):
     assert check_least < check_together / predicted[check_worst].sum() < 1.05
 
 # %% [markdown]
-# At the harmful end they agree to a few per cent; 50 images bring up to a seventh less. At the helpful end the loss rises by 1.3 to 2 times the sum (ten draws). The sign is right, and the size is a lower bound at best.
+# At the harmful end they agree to a few per cent. At the helpful end the loss rises by about twice the sum in this run: the sign is right, and the size is not.
 
 # %% [markdown]
 # ## 5. Where it errs
 #
 # In the scatter of section 2 the actual changes are larger than predicted at the upper end, and not at the lower. The forecast replaced two curves by straight lines: the test loss by its tangent, and the motion of the minimum by its derivative.
 #
-# The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions themselves (500 solves, or one inverse) and a forward pass for each.
+# The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions themselves and a forward pass for each.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -618,7 +625,7 @@ assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluate
 assert abs(together) > 1.05 * abs(moved_together)
 
 # %% [markdown]
-# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
+# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies on its tangent or above: for the same motion, the tangent forecasts too small a rise or too large a fall. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
@@ -626,7 +633,7 @@ assert abs(together) > 1.05 * abs(moved_together)
 #
 # $$H_{-i}^{-1} g_i = \frac{H^{-1} g_i}{1 - h_i}, \qquad h_i = \tfrac1N\, \tilde x_i^\top H^{-1} \tilde x_i.$$
 #
-# $h_i$ is the **leverage** of the point: how much of the line's height there is its own doing. The last point, at the end of the lever, has 0.19.
+# $h_i$ is the **leverage** of the point: how much of the line's height there is its own doing. The last point has 0.19.
 
 # %%
 last = features[-1]
@@ -641,7 +648,7 @@ np.testing.assert_allclose(motion / (1 - leverage), actual_motion, rtol=1e-8)
 np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 
 # %% [markdown]
-# That was the missing fifth. A squared loss is quadratic, so the corrected prediction is exact.
+# That was the missing fifth. The objective of the line is quadratic, so the corrected prediction is exact.
 #
 # Back to the digits. There the Hessian without example $i$ takes a tape and a solve of its own, so take thirty examples, spread over the whole ranking. Each forecast is moved and evaluated: once with the full $H$, once with the $H$ that is left.
 
@@ -668,7 +675,7 @@ assert 1.04 < of_full < 1.2
 assert abs(of_newton - 1) < 0.7 * (of_full - 1)
 
 # %% [markdown]
-# About half of what was missing is there, or more: the example's own share of the curvature. The steps after it find the rest.
+# In this run more than half of what was missing is there: the example's own share of the curvature. The steps after it find the rest.
 #
 # Leverage is that share of what holds the weights. Besides the examples, the weight decay holds them. So the decay should have a say in how far the motions fall short.
 #
@@ -734,7 +741,7 @@ assert larger.mean() > 1.5 * usual.mean()
 assert np.any(larger < 0.9 * usual)
 
 # %% [markdown]
-# With a tenth of the decay, the actual change is about one and a half times the forecast; with ten times the decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it the mean leverage: the examples hold a larger share of the soft directions. Remove one, and they go softer.
+# With a tenth of the decay, the actual change is about one and a half times the forecast; with ten times the decay the forecast is nearly perfect. Where the decay holds less, the examples hold a larger share of the soft directions: their mean leverage grows (the check computes it). Remove one, and these directions go softer.
 #
 # The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for thirty models without one example, or for all 500:
 
@@ -787,7 +794,7 @@ assert shared >= 17
 assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part. The harmful end holds: most of the 25 that are worth removing are found.
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part. At the harmful end most of the 25 that are worth removing are found.
 #
 # ### Exercise: The error on the example left out (12 min)
 #
@@ -807,7 +814,7 @@ exercises.left_out.check(errors_left_out)
 # %% [markdown]
 # ## 6. Going further: without the matrix
 #
-# With a million weights there is no $H$. But $s = H^{-1} g_T$ is one linear system, and notebook [14](14_without_the_matrix.ipynb) solves it by conjugate gradients from products alone. A product is the gradient of a gradient. How many of them does a good forecast need?
+# With a million weights $H$ does not fit into memory. But $s = H^{-1} g_T$ is one linear system, and notebook [14](14_without_the_matrix.ipynb) solves it by conjugate gradients from products alone. A product is the gradient of a gradient. How many of them does a good forecast need?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -852,7 +859,7 @@ assert abs(by_products[9] - r) < 5e-3
 np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 
 # %% [markdown]
-# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products, in batches if need be.
+# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way here, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products, in batches if need be.
 #
 # ### Exercise: The same from products (12 min)
 #
@@ -869,7 +876,7 @@ exercises.products.check(inverse_product)
 # %% [markdown]
 # ## 7. Going further: a network
 #
-# All this was one convex model with 500 examples. Take a small network: eight tanh units, twenty points of a sine with noise, a weak decay. It is trained to a minimum, and the forecast follows section 2 to the letter. Then it is trained without each of the twenty points: once from the random start that the first training had, and once on from the minimum.
+# That was a convex model with 500 examples. Take a small network: eight tanh units, twenty points of a sine with noise, a weak decay. It is trained to a minimum, and the forecast follows section 2 to the letter. Then it is trained without each of the twenty points: once from the random start that the first training had, and once on from the minimum.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -939,7 +946,7 @@ for name, w_without in sine_results.items():
     print("trained again {:16}: correlation {:5.2f}, actual / forecast {:.1f}".format(name, *sine_results[name]))
 
 # %% [markdown]
-# The forecast is poor, and the start is not to blame: from the minimum the numbers are nearly the same. Take away the errors that section 5 has found. They are larger here, since twenty points hold 25 weights. *Evaluate* the loss at the moved weights. *Divide* each motion by one minus the point's leverage. And for the leverage, take the **Gauss–Newton matrix**, as the points' part of it is $J^\top J / N$: with $e_i$ the error at point $i$ and $J_i$ the gradient of the network's output there, $g_i = e_i J_i$, as for a line.
+# The forecast is poor, and in this run the start is not to blame: from the minimum the numbers are nearly the same. Take away the errors that section 5 has found; here twenty points hold 25 weights. *Evaluate* the loss at the moved weights. *Divide* each motion by one minus the point's leverage. And for the leverage, take the **Gauss–Newton matrix**, as the points' part of it is $J^\top J / N$: with $e_i$ the error at point $i$ and $J_i$ the gradient of the network's output there, $g_i = e_i J_i$, as for a line.
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape() as tape:
@@ -998,9 +1005,9 @@ assert (
 assert np.sqrt(np.mean((turned - check_changes) ** 2)) > 3 * np.sqrt(np.mean(check_changes**2))
 
 # %% [markdown]
-# Here that helps, and it is no cure. In nine draws of ten the order was better, and in one it turned round, from 0.98 to $-0.86$. The sizes were worse than the plain ones in six, three to forty times too large (see the appendix). A leverage near 1 says that a point has its part of the curve nearly to itself. The corrected motion is then several times as long, and over that length the network is no straight line. So a large leverage is a warning: for that point train again. (The derivative itself is right: for a thousandth of a point's weight it agrees with Newton's steps, see the check.)
+# Here that helps, and it is no cure: in another draw, which the check runs, it turns the order round, and the corrected changes err by more than three times their size. A leverage near 1 says that a point has its part of the curve nearly to itself. The corrected motion is then several times as long, and over that length the network is no straight line. So a large leverage is a warning: for that point train again. (The derivative itself is right: for a thousandth of a point's weight it agrees with Newton's steps, see the check.)
 #
-# And train again for some examples before you believe the others. Basu and others, and Bae and others, say when and why the plain forecast fails in deep networks; Grosse and others use what is left in large ones.
+# And train again for some examples before you believe the others. Basu and others (2021), and Bae and others (2022), study where the forecast fails in deep networks.
 #
 # ### Exercise: The second step (12 min)
 #
@@ -1061,7 +1068,7 @@ for i, change in elsewhere.items():
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>
 #
-# With a second draw the Kronecker product had 0.93, the diagonal 0.66 and minus the loss 0.59. The neighbours found 21 to 24 of the 25 in ten draws. In ten draws TracIn reached 0.56 to 0.67, where the plain product had 0.46 to 0.61; of the 25 most harmful after ten steps, the forecast named 19 to 24. In ten draws of the network (seeds 0 to 9) the plain correlation was $-0.37$ to 0.98, with an error of 0.4 to 1.1 times the size of the changes; corrected it was 0.75 to 0.99 in nine draws and $-0.86$ in one, with an error of 0.3 to 0.5 in four and 1.9 to 33 in six.
+# The neighbours found 21 to 24 of the 25 in ten draws. In ten draws TracIn reached 0.56 to 0.67, where the plain product had 0.46 to 0.61; of the 25 most harmful after ten steps, the forecast named 19 to 24. In ten draws of the network (seeds 0 to 9) the plain correlation was $-0.37$ to 0.98, with an error of 0.4 to 1.1 times the size of the changes; corrected it was 0.75 to 0.99 in nine draws and $-0.86$ in one, with an error of 0.3 to 0.5 in four and 1.9 to 33 in six.
 #
 # </details>
 
@@ -1069,19 +1076,19 @@ for i, change in elsewhere.items():
 # ## Recap
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
-# - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
-# - Without the Hessian the correlation is around a half, with TracIn a little more. For finding labels that are wrong at random the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for the most harmful together (sections 3 and 4).
-# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds most of the most harmful examples (section 5). In a small network the plain forecast is poor; leverage mostly mends its order, and not its size (section 7).
+# - One solve, $s = H^{-1} g_T$, and an inner product for each example forecast the change of the test loss. Against 500 trainings the correlation was above 0.99 (section 2).
+# - The plain inner product had around 0.6, TracIn a little more, the pixels' second moment most of it. For finding labels that were wrong at random the loss did as well as influence; what influence adds is the size and sign of the effect, for one example and for the most harmful together (sections 3 and 4).
+# - The predicted motion fell short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promised too much, but found most of the most harmful examples (section 5). In a small network it was poor; leverage mended it in one draw, and made it worse in another (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the sign: leaving out is *minus* more weight | the harmful examples look helpful | move by $+H^{-1} g_i / N$ |
 # | $1/N$ forgotten | changes hundreds of times too large | divide: the objective is a mean |
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
-# | training stopped early | effects too large, an order that holds for the most harmful alone | train to the end, or trust that end alone |
-# | weak decay, or few points for each weight | effects too small | correct by the leverage; in a network train again |
+# | training stopped early | effects too large, an order that holds in part | train to the end |
+# | weak decay | effects too small | correct by the leverage; in a network train again |
 # | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
-# | accuracy as the measure | nothing seems to change | take the loss |
+# | accuracy as the measure | hardly a change | take the loss |
 # | judged by the images that chose | too good | keep fresh images for judging |
 #
 # **Further reading**

@@ -27,7 +27,7 @@ limit = Prediction(
     options=("it stays where it is", "it falls", "it rises to 5 and stays there", "it rises beyond 5"),
     remarks=(
         ("it stays where it is", "That holds for a parabola: its Hessian is the same everywhere. A network's is not."),
-        ("it falls", "Descent looks for low ground, not for flat ground. Look at the numbers."),
+        ("it falls", "A step goes downhill, which need not be where the ground is flatter. Look at the numbers."),
         (
             "it rises beyond 5",
             "Then the steps along the top direction would grow without bound, and the loss with them.",
@@ -39,7 +39,7 @@ height = Prediction(
     "edge_of_stability.height",
     remarks=(
         (5, "That is the height for the rate 0.4. What is special about the number 5 there?"),
-        (3.125, "You made it smaller with the rate. A smaller rate bears *more* curvature."),
+        (3.125, "You made it smaller with the rate. On a parabola a smaller rate bears *more* curvature."),
         (2.5, "That is where it starts. The start does not know the rate."),
         (0.125, "That is half the rate. The limit is its inverse."),
     ),

@@ -18,7 +18,7 @@ black_pixels = Prediction(
     options=("none", "about a third", "about two thirds"),
     remarks=(
         ("none", "That holds for the black baseline, where x - b is 0 there. For the white one it is -1."),
-        ("about a third", "Most pixels of a scene are black, and each of them is far from a white baseline."),
+        ("about a third", "About half of a scene's pixels are black, and each of them is far from a white baseline."),
     ),
 )
 

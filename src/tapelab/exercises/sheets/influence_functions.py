@@ -40,7 +40,7 @@ mislabelled = Prediction(
     options=("about 5", "about 12", "about 22"),
     remarks=(
         ("about 5", "That is four times as many as by chance. A wrong label does more harm than that."),
-        ("about 12", "Half would be plausible, if odd drawings did as much harm as wrong labels. They do less."),
+        ("about 12", "Half would be plausible, if odd drawings did as much harm as wrong labels. Here they did less."),
     ),
 )
 
@@ -235,9 +235,8 @@ def _(x, y, decay):
 
 @left_out.right
 def _(x, y, decay):
-    r"""$e_i + h_i e_i / (1 - h_i) = e_i / (1 - h_i)$: the error of the full model, enlarged by the leverage. A point
-    that holds the model firmly looks well fitted, and is not. This is leave-one-out cross-validation for the price of
-    one training; the sum of the squares is Allen's PRESS (1974)."""
+    r"""$e_i + h_i e_i / (1 - h_i) = e_i / (1 - h_i)$: the error of the full model, enlarged by the leverage. This is
+    leave-one-out cross-validation without a second training; the sum of the squares is Allen's PRESS (1974)."""
     count, n = x.shape
     H = tf.transpose(x) @ x / count + decay * tf.eye(n, dtype=x.dtype)
     w = tf.linalg.solve(H, tf.transpose(x) @ y[:, None] / count)[:, 0]

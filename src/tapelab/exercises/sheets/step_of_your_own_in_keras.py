@@ -11,7 +11,10 @@ eight_epochs = Prediction(
     "step_of_your_own_in_keras.eight_epochs",
     options=("equal to the last bit", "equal to about six digits", "some per cent apart"),
     remarks=(
-        ("equal to about six digits", "The same operations in the same order give the same bits."),
+        (
+            "equal to about six digits",
+            "Both steps do the same operations in the same order. Here they gave the same bits.",
+        ),
         (
             "some per cent apart",
             "Dropout would do that, if its masks differed. Both models draw them from the same seed.",
