@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tapelab.explain.causes import VALUES
 from tapelab.explain.ground.lines import numbers_in
+from tapelab.explain.ground.measure import array
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, with_fact
@@ -160,20 +161,20 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
     if node.is_custom or node.is_opaque:
         return "custom_gradient" if node.is_custom else "unknown_zero"
     x, op = evidence.made_of(node), node.op
+    upstream = array(evidence.replay.passed[node].upstream[0])
     at_goal = not np.any(evidence.array(evidence.target))
     if known(op).has("cuts"):
         if at_goal and op in ("Relu", "Maximum") and _has_margin(evidence, node):
             return "hinge_inactive"
-        if op.startswith("Relu"):
-            if (x[0] == 0).all():
-                return "at_kink"
-            return "dead_relu" if (x[0] <= 0).all() else "clipped"
-        is_relu = op == "Maximum" and any(one.size == 1 and not one.any() for one in x)
-        return "dead_relu" if is_relu else "clipped"
+        is_relu = op.startswith("Relu")
+        arriving = x[0][upstream != 0] if is_relu else x[0]
+        if is_relu and not arriving.any():
+            return "at_kink"
+        is_dead = (arriving <= 0).all() if is_relu else op == "Maximum" and any(o.size == 1 and not o.any() for o in x)
+        return "dead_relu" if is_dead else "clipped"
     if known(op).has("saturates"):
         return "underflow" if op == "Exp" else "saturated"
     if op in ("Softmax", "LogSoftmax"):
-        upstream = evidence.replay.passed[node].upstream[0].numpy()
         spread = np.ptp(upstream, axis=-1).max() if upstream.size else 0.0
         return "constant_output" if x[0].shape[-1] == 1 or spread < 1e-6 * np.abs(upstream).max() else "saturated"
     if known(op).has("cross entropy"):

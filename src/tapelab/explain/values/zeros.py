@@ -78,8 +78,7 @@ def all_zero(evidence: Evidence) -> Story:
         return max((rms(array(up)) for up in passed[one[0]].upstream if up is not None), default=0.0)
 
     node, position = max(origins, key=strength)
-    overflow = _beyond_overflow(evidence, node)
-    if overflow is not None:
+    if (overflow := _beyond_overflow(evidence, node)) is not None:
         return overflow
     code = mechanisms.of_zero(evidence, node, position)
     if code == "saturated" and not _is_flat_far_out(evidence, node):
@@ -98,8 +97,9 @@ def all_zero(evidence: Evidence) -> Story:
 
 
 def _is_flat_far_out(evidence: Evidence, node: Node) -> bool:
-    """Whether an activation is next to flat at all that it gets; else its slope alone makes no zero."""
-    return node.op in ("Softmax", "LogSoftmax") or np.abs(slopes(evidence.trace, node)).max(initial=0.0) < _NEXT_TO_FLAT
+    """Whether an activation is next to flat wherever a gradient arrives; else its slope alone makes no zero."""
+    slope = slopes(evidence.trace, node)[array(evidence.replay.passed[node].upstream[0]) != 0]
+    return node.op in ("Softmax", "LogSoftmax") or np.abs(slope).max(initial=0.0) < _NEXT_TO_FLAT
 
 
 def _constant_or_stationary(evidence: Evidence, node: Node, position: int, code: str) -> str:
