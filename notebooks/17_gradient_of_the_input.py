@@ -517,7 +517,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Sixty-four forward passes in place of one backward pass buy a map whose share is here above the gradient's. It answers its question plainly: *what happens without this patch?*
+# Its share is here above the gradient's; it counts falls alone, patch by patch, from sixty-four forward passes. It answers its question plainly: *what happens without this patch?*
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #

@@ -136,7 +136,7 @@ assert recall(found["Keras' own step", False]) < 0.45
 np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careless", False]))
 
 # %% [markdown]
-# With the careless step the two models are equal to the last bit. `class_weight` reached `train_step` as a third tensor, and the underscore threw it away. No message, and a loss that falls nicely.
+# With the careless step the two models are equal to the last bit. `class_weight` reached `train_step` as a third tensor, and the underscore threw it away. No message, and an epoch's loss of 0.0000.
 #
 # **You will be able to**
 #
@@ -149,14 +149,14 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # %% [markdown]
 # ## 1. What is yours now
 #
-# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what you return. These were *in* the step:
+# `fit` makes the batches, calls `train_step`, resets metrics between epochs and prints what each batch returns. These were *in* the step:
 #
 # | the careless step | what is lost |
 # |---|---|
 # | `_` in place of `sample_weight` | sample weights and class weights |
 # | `self(x)` without `training=True` | dropout is off, the averages of `BatchNormalization` stand still |
 # | its own loss alone | `self.losses`: the penalties of the layers |
-# | returns the loss of the last batch | the mean over the epoch, and all compiled metrics |
+# | returns the loss of one batch | the mean over the epoch, and all compiled metrics |
 #
 # `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself.
 
@@ -572,7 +572,7 @@ with tf.GradientTape() as tape:
 assert tape.gradient(loss, plain_v) == 4.5
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided each replica's mean by the number of replicas, so `Careful` needs no more.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: `Careful` steps rightly, and prints half the loss.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -615,8 +615,8 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # | a loss of your own, without `self.losses` | penalties do nothing | `compute_loss`, or add them |
 # | no mean of the loss | `loss: 0.0000` | a `Mean` of your own, updated |
 # | mean of the parts' means | a last, smaller part counts too much | sums, divided once |
-# | no `scale_loss` in mixed float16 | accuracy of a guess | `self.optimizer.scale_loss(loss)` inside the tape |
-# | clipping in the step, scaled | nothing is learnt | clip in the optimiser |
+# | no `scale_loss` in mixed float16 | SGD learns nothing | `self.optimizer.scale_loss(loss)` inside the tape |
+# | clipping in the step, scaled | SGD learns nothing | clip in the optimiser |
 # | inner `gradient` outside the outer tape | the penalty has no effect | inside |
 # | a mean on each replica | gradients too large, by the number of devices | `compute_average_loss(global_batch_size=…)` |
 #

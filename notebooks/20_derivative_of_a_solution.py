@@ -582,7 +582,7 @@ for name, (score, takes) in rankings.items():
     print(f"{name:36} {parted[name]:.2f}   takes {takes}")
 
 # %% [markdown]
-# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns part of that. (With as many labels wrong at random, the check finds above 0.94 for the loss.) Leave out the solve, in the second line, and much of the advantage is gone: $u = v$ asks what one step of gradient descent would do.
+# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns part of that. (With as many labels wrong at random, the check finds above 0.94 for the loss.) On these pixels, not centred, much is lost without the solve (the second line): $u = v$ asks what one step of gradient descent would do.
 #
 # Now the last two lines. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. Where trusted examples suffice to judge an image by, begin with them. The derivative also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
 

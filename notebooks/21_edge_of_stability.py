@@ -306,7 +306,7 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
-# So the edge is something that a training may do, and no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). In these five trainings the loss, the activation and the rate decided together.
+# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both); so it may from another draw of that start. Loss, activation, rate and start decided together.
 #
 # If the rate sets the height, another rate sets another.
 #
@@ -582,7 +582,7 @@ assert check_ends.bottom(1).values[0] > -estimates[60]  # the top is the largest
 # ## Recap
 #
 # - On a parabola a step multiplies the distance by $1 - \eta\lambda$. Above $\lambda = 2/\eta$ it diverges: 3 % above, by a factor of 339 in 100 steps (section 1).
-# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbed to $2/\eta$ and was held there; the loss, the activation and the rate decided together (section 2).
+# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbed to $2/\eta$ and was held there; loss, activation, rate and start decided together (section 2).
 # - The Taylor polynomial of second order diverged from the same point. Without the bounce along the top eigenvector the sharpness left the limit: the bounce held it (section 3).
 # - With batches of 16 the sharpness of the whole loss stayed below the limit, and the batches' own came a little above it (section 4).
 #

@@ -483,7 +483,7 @@ np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
 
 # %% [markdown]
-# Around 0.6, and little more by TracIn. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of some eighty: along the softest directions, held by the weight decay alone, the same pull moves the minimum some eighty times as far as along the stiffest. The inner product gives all directions the same say. The pixels' second moment knows much of the valley without a second derivative, but here not all of it.
+# Around 0.6, little more by TracIn, on pixels that are not centred. This is the valley of section 1. The curvatures span a factor of some eighty: along the softest directions, held by the weight decay alone, the same pull moves the minimum that many times as far as along the stiffest. The inner product gives all directions the same say. The pixels' second moment knows much of the valley without a second derivative, but here not all of it.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -1005,7 +1005,7 @@ assert (
 assert np.sqrt(np.mean((turned - check_changes) ** 2)) > 3 * np.sqrt(np.mean(check_changes**2))
 
 # %% [markdown]
-# Here that helps, and it is no cure: in another draw, which the check runs, it turns the order round, and the corrected changes err by more than three times their size. A leverage near 1 says that a point has its part of the curve nearly to itself. The corrected motion is then several times as long, and over that length the network is no straight line. So a large leverage is a warning: for that point train again. (The derivative itself is right: for a thousandth of a point's weight it agrees with Newton's steps, see the check.)
+# Here that helps; in six of ten draws the error grows (appendix). In one, which the check runs, the order turns, and the corrected changes err by over three times their size. A leverage near 1 says that a point has its part of the curve nearly to itself. The corrected motion is then several times as long, and over that length the network is no straight line. So a large leverage is a warning: for that point train again. (The derivative is right: for a thousandth of a point's weight it agrees with Newton's steps: the check.)
 #
 # And train again for some examples before you believe the others. Basu and others (2021), and Bae and others (2022), study where the forecast fails in deep networks.
 #
@@ -1077,8 +1077,8 @@ for i, change in elsewhere.items():
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example forecast the change of the test loss. Against 500 trainings the correlation was above 0.99 (section 2).
-# - The plain inner product had around 0.6, TracIn a little more, the pixels' second moment most of it. For finding labels that were wrong at random the loss did as well as influence; what influence adds is the size and sign of the effect, for one example and for the most harmful together (sections 3 and 4).
-# - The predicted motion fell short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promised too much, but found most of the most harmful examples (section 5). In a small network it was poor; leverage mended it in one draw, and made it worse in another (section 7).
+# - On pixels not centred the plain inner product had around 0.6, TracIn a little more, their second moment most of it. For finding labels wrong at random the loss did as well as influence; influence adds the size and sign of the effect, for one example and for the most harmful together (sections 3 and 4).
+# - The predicted motion fell short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promised too much, but found most of the most harmful examples (section 5). In a small network it was poor; leverage cut its error in four draws, and raised it in six (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
