@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_influence_functions.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 4 more to go further, 44 for the exercises; to work through it all, about 2 h
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 26 to read, 3 more to go further, 44 for the exercises; to work through it all, about 2 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -169,7 +169,7 @@ plt.show()
 #
 # - say how a minimum moves when one example loses weight, and why it does not move along that example's gradient (section 1),
 # - predict the effect of leaving out any example with one linear solve, and test the prediction by training again (section 2),
-# - say what the Hessian contributes, and where a cheaper score does as well (sections 3 and 4),
+# - say what the Hessian contributes, once the rivals are centred, and where a cheaper score does as well (sections 3 and 4),
 # - say where the prediction errs, from the leverage of an example and from training that stopped early (section 5), and why leverage was no cure in a network (section 7, where you go further).
 
 # %% [markdown]
@@ -187,7 +187,7 @@ plt.show()
 #
 # Each example pulls $w$ downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
 #
-# Two parameters are enough to see it: the slope and the height of a straight line, fitted to twenty points by least squares, without a penalty. The last point is mistyped. All by hand: one Jacobian for the gradients of the examples, two tapes for the Hessian.
+# Two parameters are enough to see it: the slope and the height of a straight line, fitted to twenty points by least squares, without a penalty. The last point is mistyped.
 
 # %% tags=["nbval-ignore-output"]
 t = np.linspace(0, 9.5, 20)
@@ -275,6 +275,8 @@ exercises.angle.reveal(min(("about 0°", "about 40°", "about 80°"), key=lambda
 np.testing.assert_allclose(degrees, 77.6, atol=0.05)
 np.testing.assert_allclose(line_hessian, tf.transpose(features) @ features / 20, rtol=1e-12)
 assert np.abs(g).max() < 1e-10  # it is the minimum
+late, stiff = t[-1] - t.mean(), t.var()  # with t centred the Hessian is diagonal: stiff, 1
+np.testing.assert_allclose(np.degrees(np.arctan2(1, late / stiff) - np.arctan2(1, late)), 48.4, atol=0.05)
 np.testing.assert_allclose(motion / tf.norm(motion), actual_motion / tf.norm(actual_motion), rtol=1e-8)
 assert 0.75 < tf.norm(motion) / tf.norm(actual_motion) < 0.85
 assert motion[0] > 0 > motion[1]  # steeper, and lower at 0
@@ -283,9 +285,9 @@ tilted = (fit(np.append(np.ones(19), 1 - 1e-5)) - fit(np.append(np.ones(19), 1 +
 np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself is exact
 
 # %% [markdown]
-# Nearly a right angle. The loss is a narrow valley: steep across, where slope and height shift the line the same way; soft along its floor, where one makes up for the other. The gradient points across; the minimum gives way along the floor. **$H^{-1}$ turns a pull into a motion.**
+# Nearly a right angle. The loss is a narrow valley: steep across, where slope and height shift the line the same way; soft along its floor, where one makes up for the other. The gradient points across; the minimum gives way along the floor. **$H^{-1}$ turns a pull into a motion.** (With $t$ measured from its mean, slope and height no longer mix, but the slope is eight times as stiff as the height: 48°.)
 #
-# The direction of the prediction is exact here, and the length is not: it goes four fifths of the way. The derivative is right (a small change of the weight agrees with it to six digits), but from 1 to 0 is not a small change.
+# The direction of the prediction is exact here; the length is four fifths of the way. The derivative is right (the check: six digits), but from 1 to 0 is not a small change.
 
 # %% [markdown]
 # ## 2. One solve for all examples
@@ -294,9 +296,9 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 #
 # $$\Delta_i \approx g_T^\top\, \frac{H^{-1} g_i}{N} = \frac{(H^{-1} g_T)^\top g_i}{N}.$$
 #
-# The order of the product decides how many systems there are. From the right, there is one for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and what is left for an example is an inner product. It is reverse mode once more: one output, many inputs. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
+# The order of the product decides how many systems there are. From the right there are 500, from the left one, since $H$ is symmetric: $s = H^{-1} g_T$ is solved once, and what is left for an example is an inner product. It is reverse mode once more: one output, many inputs. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
 #
-# In your own code the gradients $g_i$ and the Hessian are one line each:
+# In your own code, one line each:
 
 # %%
 rows = derivatives.per_example_gradients(losses)(w, x, y)
@@ -385,7 +387,6 @@ plt.show()
 exercises.agreement.reveal("about 0.5" if r < 0.7 else "about 0.9" if r < 0.97 else "above 0.99")
 assert r > 0.99
 assert 1.0 < steepness < 1.1
-assert np.corrcoef(np.argsort(np.argsort(predicted)), np.argsort(np.argsort(actual)))[0, 1] > 0.98  # the order
 clear = np.abs(actual) > 1e-4
 assert np.mean(np.sign(predicted[clear]) == np.sign(actual[clear])) > 0.98
 left_over = gradients_of_many(ws, without, tf.constant(weight_decay, tf.float64))
@@ -406,7 +407,7 @@ assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 #
 # Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: one step of training again, with the Hessian of the *full* data. Here the further steps change little.
 #
-# Another question takes another right-hand side: put the gradient of *one* test image's loss in the place of $g_T$, and the 500 numbers forecast the loss of that image.
+# For *one* test image's loss, put its gradient in the place of $g_T$.
 
 # %% [markdown]
 # ### Exercise: All influences from one solve (8 min)
@@ -425,7 +426,7 @@ exercises.influences.check(influences)
 # %% [markdown]
 # ## 3. Without the Hessian
 #
-# Leave the Hessian out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? **TracIn** (Pruthi and others, 2020) adds it up over points of the training; here over every tenth step of gradient descent, to the best of three ends. A third rival puts the pixels' second moment, a 65 by 65 matrix, in the place of $H$, damped at its best.
+# So far each forecast took $H$. Leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient?
 #
 # **Predict.** What is the correlation of $g_T^\top g_i$ with the actual changes, those of the 500 trainings?
 
@@ -436,54 +437,88 @@ exercises.without.guess(...)  # "about 0", "about 0.5" or "about 0.95"
 plain = tf.linalg.matvec(G, g_test).numpy() / 500
 r_plain = np.corrcoef(plain, actual)[0, 1]
 curvatures = np.linalg.eigvalsh(H)
-
-point, traced, r_traced = tf.zeros(650, tf.float64), np.zeros(500), {}
-for step in range(300):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(point)
-        value, on_test = objective(point, ones, weight_decay), test_loss(point)
-    if step % 10 == 0:
-        traced += tf.linalg.matvec(example_gradients(point), tape.gradient(on_test, point))
-    point -= tape.gradient(value, point)  # rate 1
-    if step + 1 in (30, 100, 300):
-        r_traced[step + 1] = np.corrcoef(traced, actual)[0, 1]
-
-second_moment = tf.transpose(x) @ x / 500
-r_pixels = {}
-for damping in (0.01, 0.03, 0.1, 0.3, 1.0):
-    solved = tf.linalg.solve(second_moment + damping * np.eye(65), tf.reshape(g_test, [65, 10]))
-    r_pixels[damping] = np.corrcoef(tf.linalg.matvec(G, tf.reshape(solved, [650])), actual)[0, 1]
-
-print(f"correlation with the Hessian {r:.4f}   takes a Hessian and a solve")
-print(f"the plain inner product      {r_plain:.2f}     takes the gradients of the examples")
-print(
-    f"TracIn, best of three        {max(r_traced.values()):.2f}     takes them at {max(r_traced, key=r_traced.get) // 10} points"
-)
-print(f"second moment, best of five  {max(r_pixels.values()):.2f}     takes them and a solve, 65 by 65")
+print(f"the plain inner product: correlation {r_plain:.2f}, with the Hessian {r:.4f}")
 print(f"curvatures: from {curvatures[0]:.3f} to {curvatures[-1]:.2f}")
 
-# %% alt="Two scatter plots. Two scatters side by side, with the same actual changes of the test loss upwards. Left, without the Hessian: a broad cloud, and images with wrong labels are spread among the others. Right, with it: a narrow band along the diagonal with the wrong labels at its lower end." jupyter={"source_hidden": true} tags=["figure"]
+# %% [markdown]
+# This is the valley of section 1: the curvatures span a factor of some eighty. Along the softest directions, held by the weight decay alone, a pull moves the minimum that many times as far as along the stiffest. The inner product gives all the same say.
+#
+# But the coordinates make part of this valley: no pixel is negative, so to raise all of a digit's weights is much like raising its bias. Now rivals at their best. With $\tilde x_i$ the pixels and the 1, each puts a 65 by 65 matrix $M$ in the place of $H^{-1}$:
+#
+# - *Centred.* Subtract each pixel's mean: the same model, with another bias. $\tilde x_i$ becomes $C\tilde x_i$, the gradient $C g_i$, and an inner product has $M = C^\top C$. (Added up over points of the training, it is **TracIn** by Pruthi and others, 2020: about the same here, says the check.)
+# - *Second moment.* $H$ is the mean of $\tilde x_i \tilde x_i^\top \otimes A_i$, where $A_i$ holds the probabilities (section 8), plus the decay. Put 1 for $A_i$, and the mean $S$ of $\tilde x_i \tilde x_i^\top$ is left: $M = (S + \varepsilon I)^{-1}$, with the best of five $\varepsilon$.
+
+
+# %% tags=["nbval-ignore-output"]
+def rank_correlation(a, b):
+    return np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1]
+
+
+def times(M, g):
+    """M, 65 by 65, in the place of the inverse Hessian, times a flat gradient."""
+    return tf.reshape(M @ tf.reshape(g, [65, 10]), [650])
+
+
+C = np.eye(65)
+C[:64, 64] = -np.mean(x[:, :64], axis=0)
+centred = tf.linalg.matvec(G, times(C.T @ C, g_test)).numpy() / 500
+
+S = tf.transpose(x) @ x / 500
+by_damping = [tf.linalg.matvec(G, times(tf.linalg.inv(S + e * np.eye(65)), g_test)) for e in (0.01, 0.03, 0.1, 0.3, 1)]
+compared = {
+    "with the Hessian": predicted,
+    "inner product": plain,
+    "inner product, centred": centred,
+    "second moment": max(by_damping, key=lambda score: np.corrcoef(score, actual)[0, 1]),
+}
+print("                          correlation   of the ranks")
+agreement = {
+    name: (np.corrcoef(score, actual)[0, 1], rank_correlation(score, actual)) for name, score in compared.items()
+}
+for name, (of_values, of_ranks) in agreement.items():
+    print(f"{name:24} {of_values:10.3f} {of_ranks:13.3f}")
+
+# %% alt="Three scatter plots. Three scatters side by side, with the same actual changes of the test loss upwards. Left, the inner product: a broad cloud, and images with wrong labels are spread among the others. Middle, the inner product of centred pixels: a band along the diagonal, of some width, with nearly all wrong labels at its lower end. Right, with the Hessian: a narrow band along the diagonal with the wrong labels at its lower end." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: without and with the Hessian
-_, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
-scale = np.std(actual) / np.std(plain)  # its unit is another; the best that can be done for it
-draw_scatter(axes[0], scale * plain, actual, f"Without the Hessian: r = {r_plain:.2f}")
-draw_scatter(axes[1], predicted, actual, f"With it: r = {r:.3f}")
-axes[0].set(ylabel="actual change of the test loss (thousandths)", xlabel="inner product, scaled")
-axes[1].legend()
+_, axes = plt.subplots(1, 3, figsize=(13, 4.4), sharey=True, layout="constrained")
+for ax, name in zip(axes, ("inner product", "inner product, centred", "with the Hessian"), strict=True):
+    score, (of_values, of_ranks) = compared[name], agreement[name]
+    scale = 1.0 if score is predicted else np.std(actual) / np.std(score)  # a rival has no unit: fitted for it
+    draw_scatter(ax, scale * score, actual, f"{name}\nr = {of_values:.3f}, of the ranks {of_ranks:.3f}")
+    ax.set_xlabel("predicted (thousandths)" if score is predicted else "inner product, scaled")
+axes[0].set_ylabel("actual change of the test loss (thousandths)")
+axes[2].legend()
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 exercises.without.reveal("about 0" if r_plain < 0.25 else "about 0.5" if r_plain < 0.75 else "about 0.95")
 assert 0.35 < r_plain < 0.7
-assert r_plain - 0.01 < max(r_traced.values()) < r_plain + 0.17
-assert 0.5 < max(r_traced.values()) < 0.75
-assert 0.9 < max(r_pixels.values()) < r
+assert 0.8 < agreement["inner product, centred"][0] < 0.95
+assert agreement["inner product, centred"][1] < 0.87
+assert 0.9 < agreement["second moment"][0] < 0.975
+assert agreement["second moment"][1] < 0.965 < 0.98 < agreement["with the Hessian"][1]
 np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
+residuals = tf.nn.softmax(x @ tf.reshape(w, [65, 10])) - y  # centred by hand: other features, the same errors
+test_residuals = tf.nn.softmax(x_test @ tf.reshape(w, [65, 10])) - y_test
+check_features, check_test = x.numpy() - np.append(np.mean(x[:, :64], 0), 0), x_test.numpy() @ C.T
+check_gradient = check_test.T @ test_residuals.numpy() / len(x_test)
+by_hand = np.einsum("na,nk,ak->n", check_features, residuals, check_gradient) / 500
+np.testing.assert_allclose(by_hand, centred, rtol=0, atol=1e-12)
+point, traced = tf.zeros(650, tf.float64), np.zeros(500)  # TracIn, by descent on the weights of centred pixels, rate 1
+for step in range(300):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(point)
+        value, on_test = objective(point, ones, weight_decay), test_loss(point)
+    if step % 10 == 0:
+        traced = traced + tf.linalg.matvec(example_gradients(point), times(C.T @ C, tape.gradient(on_test, point)))
+    point -= times(C.T @ C, tape.gradient(value, point))
+    if step + 1 in (30, 100, 300):
+        assert np.corrcoef(traced, actual)[0, 1] < agreement["inner product, centred"][0] + 0.02
 
 # %% [markdown]
-# Around 0.6, little more by TracIn, on pixels that are not centred. This is the valley of section 1. The curvatures span a factor of some eighty: along the softest directions, held by the weight decay alone, the same pull moves the minimum that many times as far as along the stiffest. The inner product gives all directions the same say. The pixels' second moment knows much of the valley without a second derivative, but here not all of it.
+# Centred, the inner product comes to nearly 0.9 without a second derivative, and the second moment to 0.95. What the Hessian still buys is the *order*, above 0.99 in ranks where the centred product has about three quarters, and the *size*: the forecast is in units of the test loss, and the rivals' scale in the figure is fitted to the 500 trainings.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -496,7 +531,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 exercises.mislabelled.guess(...)  # "about 5", "about 12" or "about 22"
 
 # %% [markdown]
-# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. Or ask no model at all, and count how many of the ten nearest images have another label. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose.)
+# A score like this calls for rivals. A wrong label is a surprise, so take the images with the highest *loss*, or those with the longest gradient. Or ask no model at all, and count how many of the ten nearest images have another label. The centred inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far.
 
 # %% tags=["nbval-ignore-output"]
 x_fresh, y_fresh = prepared(images.x_train[others], images.y_train[others])
@@ -512,12 +547,12 @@ harm = {
     "ten neighbours": np.mean(given[nearest] != given[:, None], axis=1),
     "loss": losses(w, x, y).numpy(),
     "length of the gradient": np.linalg.norm(G, axis=1),
-    "inner product": -plain,
+    "inner product, centred": -centred,
     "at random": rng.random(500),
     "the true 25": is_wrong.astype(float),
 }
 found, gains, cleaned = {}, {}, {}
-takes = {"influence": "a Hessian, a solve, test images", "inner product": "a gradient each, test images"}
+takes = {"influence": "a Hessian, a solve, test images", "inner product, centred": "a gradient each, test images"}
 takes |= {
     "ten neighbours": "no model",
     "loss": "a forward pass",
@@ -541,7 +576,7 @@ exercises.mislabelled.reveal(
 assert found["influence"] >= 17  # of 25
 assert abs(found["loss"] - found["influence"]) <= 6
 assert abs(found["length of the gradient"] - found["influence"]) <= 6
-assert found["inner product"] < found["influence"] - 3
+assert abs(found["inner product, centred"] - found["influence"]) <= 6
 assert found["at random"] < 8
 assert abs(found["ten neighbours"] - found["influence"]) <= 6
 for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
@@ -549,7 +584,7 @@ for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, the length of the gradient too, and so do the neighbours, without a model. So for labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: neither takes a Hessian. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, which the model learns, and there the derivative ranks them better than the loss does.
+# Around 22 of 25. And the loss finds about as many, the length of the gradient and the centred product too, and so do the neighbours, without a model. So for labels that are wrong *at random*, as these are, sort by the loss or ask the neighbours: neither takes a Hessian. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, and the derivative ranks them better than the loss does.
 #
 # What influence adds is a forecast of what the removal *will do*. Add up 25 forecasts, and compare the sum with what the test loss did. Do it at the other end, too.
 
@@ -625,7 +660,7 @@ assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluate
 assert abs(together) > 1.05 * abs(moved_together)
 
 # %% [markdown]
-# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies on its tangent or above: for the same motion, the tangent forecasts too small a rise or too large a fall. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
+# Now both ends agree: the actual change is about a tenth larger. A convex test loss lies on its tangent or above. Among the wrong labels this error happened to cancel the other one, and the tangent looked right.
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
@@ -764,10 +799,6 @@ def stopped_early(some, stops):
         yield stop, forecast, (test_loss(runs[1:]) - value).numpy()
 
 
-def rank_correlation(a, b):
-    return np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1]
-
-
 early = {}
 for stop, forecast, result in stopped_early(thirty, (10, 30, 100, 300)):
     early[stop] = np.corrcoef(forecast, result)[0, 1], ratio(forecast, result)
@@ -859,7 +890,7 @@ assert abs(by_products[9] - r) < 5e-3
 np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 
 # %% [markdown]
-# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way here, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products, in batches if need be.
+# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way here, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products.
 #
 # ### Exercise: The same from products (12 min)
 #
@@ -1005,9 +1036,9 @@ assert (
 assert np.sqrt(np.mean((turned - check_changes) ** 2)) > 3 * np.sqrt(np.mean(check_changes**2))
 
 # %% [markdown]
-# Here that helps; in six of ten draws the error grows (appendix). In one, which the check runs, the order turns, and the corrected changes err by over three times their size. A leverage near 1 says that a point has its part of the curve nearly to itself. The corrected motion is then several times as long, and over that length the network is no straight line. So a large leverage is a warning: for that point train again. (The derivative is right: for a thousandth of a point's weight it agrees with Newton's steps: the check.)
+# Here that helps; in six of ten draws the error grows (appendix). In one, which the check runs, the order turns, and the corrected changes err by over three times their size. A leverage near 1 says that a point has its part of the curve nearly to itself. The corrected motion is then several times as long, and over that length the network is no straight line. So a large leverage is a warning: for that point train again.
 #
-# And train again for some examples before you believe the others. Basu and others (2021), and Bae and others (2022), study where the forecast fails in deep networks.
+# Train again for some examples before you believe the others. Basu and others (2021) and Bae and others (2022) study where the forecast fails in deep networks.
 #
 # ### Exercise: The second step (12 min)
 #
@@ -1068,7 +1099,7 @@ for i, change in elsewhere.items():
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>
 #
-# The neighbours found 21 to 24 of the 25 in ten draws. In ten draws TracIn reached 0.56 to 0.67, where the plain product had 0.46 to 0.61; of the 25 most harmful after ten steps, the forecast named 19 to 24. In ten draws of the network (seeds 0 to 9) the plain correlation was $-0.37$ to 0.98, with an error of 0.4 to 1.1 times the size of the changes; corrected it was 0.75 to 0.99 in nine draws and $-0.86$ in one, with an error of 0.3 to 0.5 in four and 1.9 to 33 in six.
+# The neighbours found 21 to 24 of the 25 in ten draws. In ten draws the plain product had 0.46 to 0.61, centred 0.85 to 0.90 and in ranks 0.68 to 0.79; of the 25 most harmful after ten steps, the forecast named 19 to 24. In ten draws of the network (seeds 0 to 9) the plain correlation was $-0.37$ to 0.98, with an error of 0.4 to 1.1 times the size of the changes; corrected it was 0.75 to 0.99 in nine draws and $-0.86$ in one, with an error of 0.3 to 0.5 in four and 1.9 to 33 in six.
 #
 # </details>
 
@@ -1077,8 +1108,8 @@ for i, change in elsewhere.items():
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example forecast the change of the test loss. Against 500 trainings the correlation was above 0.99 (section 2).
-# - On pixels not centred the plain inner product had around 0.6, TracIn a little more, their second moment most of it. For finding labels wrong at random the loss did as well as influence; influence adds the size and sign of the effect, for one example and for the most harmful together (sections 3 and 4).
-# - The predicted motion fell short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promised too much, but found most of the most harmful examples (section 5). In a small network it was poor; leverage cut its error in four draws, and raised it in six (section 7).
+# - Without the Hessian the inner product had around 0.6, on centred pixels nearly 0.9; the Hessian added the order and the size. For finding labels wrong at random the loss did as well as influence; influence adds the size and sign of the effect, for one example and for the most harmful together (sections 3 and 4).
+# - The predicted motion fell short by the leverage, a little with strong weight decay, a lot with weak. Where training stopped early the forecast promised too much (section 5). In a small network it was poor; leverage cut its error in four draws, and raised it in six (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -1087,6 +1118,7 @@ for i, change in elsewhere.items():
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
 # | training stopped early | effects too large, an order that holds in part | train to the end |
 # | weak decay | effects too small | correct by the leverage; in a network train again |
+# | an inner product on raw pixels | it agrees by half | centre them, then judge the Hessian |
 # | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
 # | accuracy as the measure | hardly a change | take the loss |
 # | judged by the images that chose | too good | keep fresh images for judging |
