@@ -158,7 +158,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of one batch | the mean over the epoch, and all compiled metrics |
 #
-# `compute_loss` is the compiled loss, weighted, plus `self.losses`. `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself.
+# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself, and `replicas` is 1 until section 5.
 
 
 # %%
@@ -174,7 +174,8 @@ class Careful(keras.Model):
             loss = self.compute_loss(x, y, predicted, sample_weight)
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-        self.mean_loss.update_state(loss, sample_weight=tf.shape(x)[0])
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
+        self.mean_loss.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
         return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
 
 
@@ -317,7 +318,7 @@ for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
     print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
 
 # %% [markdown]
-# The step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and here that alone is its fault: compiled with `auto_scale_loss=False`, without a wrapper, it learns as well as Keras' own (the check runs it).
+# With SGD the step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and here that alone is its fault: compiled with `auto_scale_loss=False`, without a wrapper, it learns as well as Keras' own. `Adam(1e-2)` hides the fault: it divides a gradient by its own size, and 92 % are right (the check runs both).
 
 
 # %% tags=["nbval-ignore-output"]
@@ -334,7 +335,8 @@ class Scaled(Careful):
         if self.limit is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.limit)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-        self.mean_loss.update_state(loss, sample_weight=tf.shape(x)[0])
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
+        self.mean_loss.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
         return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
 
 
@@ -427,6 +429,7 @@ assert 1 - with_rounded(True, False) > 0.3 * (1 - cosine["bfloat16"])
 assert 1 - with_rounded(False, True) < 0.1 * (1 - cosine["bfloat16"])
 keras.config.set_dtype_policy("mixed_float16")
 assert in_half(Careful, keras.optimizers.SGD(0.5), auto_scale_loss=False)[0] > half["Keras' own step"] - 0.05
+assert in_half(Careful, keras.optimizers.Adam(1e-2))[0] > 0.8  # divided by its own size, a small gradient is none
 keras.config.set_dtype_policy("float32")
 assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
@@ -571,8 +574,25 @@ with tf.GradientTape() as tape:
     loss = tf.reduce_mean(plain_v * tf.range(1.0, 9.0))
 assert tape.gradient(loss, plain_v) == 4.5
 
+
+def on(scope, kind):
+    """The losses that fit prints, and the weights, for a line with a penalty."""
+    keras.utils.set_random_seed(seed)
+    with scope:
+        inputs = keras.Input((64,))
+        model = kind(inputs, keras.layers.Dense(10, kernel_regularizer=keras.regularizers.L2(0.01))(inputs))
+        model.compile(keras.optimizers.SGD(0.5), cross_entropy)
+    return model.fit(x[:96], y[:96], batch_size=32, epochs=2, shuffle=False, verbose=0).history["loss"], flat(model)
+
+
+printed, of_one = on(contextlib.nullcontext(), keras.Model)
+for kind in (keras.Model, Careful, Scaled):
+    printed_by_two, of_two = on(strategy.scope(), kind)
+    np.testing.assert_allclose(printed_by_two, printed, rtol=1e-4)
+    np.testing.assert_allclose(of_two, of_one, atol=1e-5)
+
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: `Careful` steps rightly, and prints half the loss.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas. So `Careful` steps rightly on two, and multiplies by `replicas` before it prints: without that, `fit` shows half the loss.
 
 # %% [markdown]
 # ## 6. Check it independently
