@@ -330,7 +330,7 @@ assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
 
 # %% [markdown]
-# The noise buys little here, and the square much. Squaring makes large values larger, so it moves a map's mass to where the map is large. A picture of squares looks cleaner than a picture of sizes, and it is the same gradient. Compare maps at the same power. From here on: sizes.
+# The noise buys little here, and the square much. Squaring makes large values larger, so it moves a map's mass to where the map is large. The gradient is the same. Compare maps at the same power. From here on: sizes.
 
 # %% [markdown]
 # ## 3. Integrated gradients
@@ -472,22 +472,25 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
     print(f"{name:26} share {grades[name]:.2f}")
 
 # %% [markdown]
-# The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and its gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average followed instead, the gradient would be the same at all places and the two maps one.
+# The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and its gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average followed, the two maps would be one.
 #
-# Behind this layer come a maximum and *one* dense layer, so the rival is to read the map off: the dense layer's weight, times the channel's maximum, at its place. That is the second map, without a gradient (the check runs it). With more layers behind, the gradient takes the place of those weights.
+# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check). With more layers behind, the gradient takes the place of those weights.
 #
-# A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch.
+# A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: add up $(x - \text{grey})\cdot\nabla F$ over each patch.
 
 # %% tags=["nbval-ignore-output"]
 grey = tf.fill(x.shape, tf.reduce_mean(x))
-uncovered, falls = scores(x), np.zeros(x.shape, np.float32)
+uncovered = scores(x)
+falls = {name: np.zeros(x.shape, np.float32) for name in ("covered patch by patch", "forecast by one gradient")}
 for top in range(0, 16, 2):
     for left in range(0, 16, 2):
         patch = np.zeros((16, 16, 1), bool)
         patch[max(0, top - 1) : top + 3, max(0, left - 1) : left + 3] = True
         fall = uncovered - scores(tf.where(patch, grey, x))
-        falls[:, top : top + 2, left : left + 2] = np.maximum(fall, 0)[:, None, None, None]
-grades["covered patch by patch"] = share(falls)
+        forecast = tf.reduce_sum(tf.where(patch, (x - grey) * saliency, 0.0), axis=[1, 2, 3])
+        for name, each in zip(falls, (fall, forecast), strict=True):
+            falls[name][:, top : top + 2, left : left + 2] = np.maximum(each, 0)[:, None, None, None]
+grades |= {name: share(each) for name, each in falls.items()}
 for name, grade in grades.items():
     print(f"{name:26} {grade:.2f}")
 
@@ -500,6 +503,7 @@ assert twice.gradient(value, apart) is None
 np.testing.assert_array_equal(apart, features[:2])  # another tensor, with the same numbers
 assert grades["multiplied place by place"] > grades["Grad-CAM"] + 0.1
 assert grades["covered patch by patch"] > grades["gradient"] + 0.05
+assert abs(grades["forecast by one gradient"] - grades["covered patch by patch"]) < 0.08
 weights_of_class = tf.gather(tf.transpose(model.layers[-1].kernel), y)[:, None, None]
 at_maxima = tf.where(features == tf.reduce_max(features, axis=[1, 2], keepdims=True), features, 0.0)
 read_off = tf.nn.relu(tf.reduce_sum(weights_of_class * at_maxima, axis=-1, keepdims=True))
@@ -517,7 +521,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Its share is here above the gradient's; it counts falls alone, patch by patch, from sixty-four forward passes. It answers its question plainly: *what happens without this patch?*
+# Its share is above the gradient's, from sixty-four forward passes. But forecast by *one* gradient, the falls have nearly the same share. What the passes buy is the plain answer: *what happens without this patch?*
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #
