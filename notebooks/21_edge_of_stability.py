@@ -145,7 +145,7 @@ axes[0].legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# All 200 images take part in each step, so nothing is random after the start. In the first training about a third of the steps raised the loss, and it falls all the same, to about a fiftieth of what it was. The other two ran down with hardly a rise here: ReLU units with a larger start at the same rate, and the cross-entropy at five times the rate.
+# All 200 images take part in each step, so nothing is random after the start. In the first training about a third of the steps raised the loss, and it falls all the same, to about a fiftieth. The other two ran down with hardly a rise here: ReLU units with kernels twice as large (*He's start*) at the same rate, and the cross-entropy at five times the rate.
 #
 # **You will be able to**
 #
@@ -202,7 +202,7 @@ np.testing.assert_allclose(abs(distances[1.0]), 1, rtol=1e-9)
 # %% [markdown]
 # ## 2. The sharpness of a network, while it trains
 #
-# The Hessian of 3466 parameters has twelve million entries. You need one eigenvalue of it, the largest, and [14](14_without_the_matrix.ipynb) has shown how to multiply by the matrix without building it: differentiate the gradient once more.
+# The Hessian of 3466 parameters has twelve million entries. So far the curvature was given. Now you need the largest eigenvalue of that matrix, and [14](14_without_the_matrix.ipynb) has shown how to multiply by the matrix without building it: differentiate the gradient once more.
 #
 # **Power iteration** gets from products to an eigenvalue: multiply a vector by $H$, make its length 1, repeat. A product stretches most the part along the eigenvector whose eigenvalue is the largest in magnitude, so the vector turns towards it. The eigenvalue is then $v^\top H v$, the *Rayleigh quotient*.
 
@@ -306,7 +306,7 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
-# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both); so it may from another draw of that start. Loss, activation, rate and start decided together.
+# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). At the *same* rate, two of four other draws of that start were held, at 0.99 of the limit. So the activation does not decide: loss, activation, rate and draw do together.
 #
 # If the rate sets the height, another rate sets another.
 #
@@ -418,7 +418,7 @@ for name, (kept, other) in kinds.items():
     tops = watched[name][0]
     print(f"{name:26} sharpness in parts of 2/rate: {tops[0]:.2f}, after 300 steps {tops[-1]:.2f}")
 
-# %% alt="Two line plots. Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate. With gradient descent it climbs to nearly 1.2, drops below 1, and swings about 1 from then on; without the bounce, dashed, it goes on climbing far above. Below, the size of the bounce under gradient descent is near zero and has a peak wherever the sharpness drops." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Two line plots. Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate. With gradient descent it climbs to nearly 1.2, drops below 1, and swings about 1 from then on; without the bounce, dashed, it goes on climbing far above, with a dip near step 150. Below, the size of the bounce under gradient descent is near zero and has a peak wherever the sharpness drops." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: with the bounce and without it
 _, (above, beneath) = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True, layout="constrained")
 for name, style, colour in (("gradient descent", "-", plots.BLUE), ("without the bounce", "--", plots.GREY)):
@@ -442,9 +442,19 @@ check_change = np.gradient(np.convolve(tops, np.ones(5) / 5, "same"))[10:-10]
 assert np.corrcoef(check_force, check_change)[0, 1] < -0.5
 assert watched["without the bounce"][0][-1] > max(1.1, tops[-50:].max() + 0.05)
 assert 0.9 < np.median(watched["without a random direction"][0][-50:]) < 1.1
+w, v, u = centre, power_iteration(tanh_squares, centre, random_start, x, y, tf.constant(60))[1], random_start
+for _ in range(130):  # along the dashed line
+    w, v, _, _ = watched_step(w, v, tf.constant(rate), tf.constant(0.0), nothing)
+for _ in range(100):  # the second eigenvalue: power iteration at right angles to v
+    u -= tf.tensordot(u, v, 1) * v
+    u /= tf.norm(u)
+    check_second, u = tf.tensordot(u, multiply(tanh_squares, w, u, x, y), 1), multiply(tanh_squares, w, u, x, y)
+assert 1.0 < check_second * rate / 2 < watched["without the bounce"][0][130]
 
 # %% [markdown]
-# The sharpness leaves: without the bounce it climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, and so it does without the random direction. The iterate changes sides at nearly every step, and where the bounce is large the sharpness drops. So here the bounce along $v$ holds it. (The other directions were left free to bounce, and the dashed line has dips.)
+# Without the bounce the sharpness climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, without the random direction, too. Where the bounce is large the sharpness drops. So here the bounce along $v$ holds it.
+#
+# The dashed line dips near step 150. By then the *second* eigenvalue is above the limit as well, by a seventh (the check). Along its eigenvector nothing stops the bounce: it peaks at the dip, and pushes the sharpness down from there.
 
 # %% [markdown]
 # ## 4. Mini-batches: the batch's own sharpness
@@ -542,7 +552,7 @@ for curvature, stable in ((0.99 * heavy_limit, True), (1.01 * heavy_limit, False
 # %% [markdown]
 # ## 6. Check it independently
 #
-# The whole page hangs on one number, so get it without a second derivative. SciPy's `eigsh` (ARPACK) finds the largest eigenvalue of a symmetric matrix from its products; let a central difference of two gradients in float64 multiply. It shares the network and its first gradient with section 2, and neither the second tape nor the precision.
+# The whole page hangs on one number, so get it without a second derivative. SciPy's `eigsh` (ARPACK) finds the largest eigenvalue of a symmetric matrix from its products; let a central difference of two gradients in float64 multiply.
 
 # %% tags=["nbval-ignore-output"]
 x64, y64 = tf.cast(x, tf.float64), tf.cast(y, tf.float64)
