@@ -204,7 +204,7 @@ assert set(history) == {"loss", "accuracy"}
 assert history["loss"][0] > 0.1
 
 # %% [markdown]
-# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Write it down, run it once, and only then change the step. Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
+# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
 #
 # ### Exercise: The loss of a careful step (6 min)
 #
@@ -318,7 +318,7 @@ for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
     print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
 
 # %% [markdown]
-# With SGD the step that reproduced `fit` to the last bit has learnt *nothing*. The wrapper explains it. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful` divides what nobody multiplied, and here that alone is its fault: compiled with `auto_scale_loss=False`, without a wrapper, it learns as well as Keras' own. `Adam(1e-2)` hides the fault: it divides a gradient by its own size, and 92 % are right (the check runs both).
+# With SGD the step that reproduced `fit` to the last bit has learnt *nothing*. A float16 ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: multiply the loss by a large $S$, and by linearity every gradient is $S$ times as large; divide by $S$ at the end, in float32. The `LossScaleOptimizer` divides, by $2^{15}$ to begin with. Somebody has to multiply. In Keras' own step that is `self.optimizer.scale_loss(loss)`. `Careful`'s optimiser divides what nobody multiplied, and here that alone is its fault: compiled with `auto_scale_loss=False`, without a wrapper, it learns as well as Keras' own. `Adam(1e-2)` hides the fault: it divides a gradient by its own size, and about nine in ten are right (the check runs both).
 
 
 # %% tags=["nbval-ignore-output"]
@@ -435,7 +435,7 @@ assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so here the rest still points nearly the right way. You do not see the loss of these entries by the direction. bfloat16 loses none of them, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11. Range or digits: sixteen bits do not hold both.
+# What falls through is small, so here the rest still points nearly the right way. bfloat16 loses none of them, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11. Range or digits: sixteen bits do not hold both.
 #
 # The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #
@@ -592,7 +592,7 @@ for kind in (keras.Model, Careful, Scaled):
     np.testing.assert_allclose(of_two, of_one, atol=1e-5)
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas. So `Careful` steps rightly on two, and multiplies by `replicas` before it prints: without that, `fit` shows half the loss.
+# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: `Careful` steps rightly, and multiplies by `replicas` because `fit` would print half the loss.
 
 # %% [markdown]
 # ## 6. Check it independently
