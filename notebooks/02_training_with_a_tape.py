@@ -165,7 +165,7 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# Take a fresh model (`clone_model` draws new random weights) and one batch. The softmax that turns logits into probabilities is inside the loss: hence `from_logits=True`.
+# Take a fresh model (here `clone_model` draws new weights) and one batch. The softmax that turns logits into probabilities is inside the loss: hence `from_logits=True`.
 #
 # **Predict.** The model knows nothing yet, and there are ten classes. What, roughly, is its loss?
 
@@ -831,7 +831,7 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) | `np.ravel(labels)` |
-# | logits given to a loss that expects probabilities | a gradient of 0, or of another loss | `from_logits=True` |
+# | logits given to a loss that expects probabilities | a gradient of 0, NaN or another loss | `from_logits=True` |
 # | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out | no dropout while training | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |

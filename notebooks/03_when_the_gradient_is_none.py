@@ -905,7 +905,7 @@ assert unwritten < 1e-5
 # | `np.log1p`, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
-# | `assign` inside the tape | `None` for the value that was assigned | add inside, assign outside |
+# | `assign` inside the tape | `None`, or a part, for what was assigned | add inside, assign outside |
 # | the target is finished after the `with` block | `None` | move the last line inside |
 # | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
 # | `None` among the gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |

@@ -800,9 +800,9 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # | `tf.where(x > 0, tf.math.log(x), 0.)` at 0 | a good loss, NaN in the gradient | the double where |
 # | `tf.norm` of a zero vector | NaN | ε inside the root, or choose before it |
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at the logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
-# | squared error on a sigmoid; a loss of clipped probabilities | gradient 0 at a logit of 30, sure and wrong | a loss from logits |
+# | squared error on a sigmoid; `log` of a clipped one | gradient 0 at a logit of 30, sure and wrong | a loss from logits |
 # | a mean minus the same mean | gradient 0, and the value does not move | another loss: this one is constant |
-# | a saturated layer | zeros before it, and a loss that stops at the variance of the data | `diagnose` |
+# | a saturated layer | zeros before it | `diagnose` |
 #
 # **Further reading**
 #

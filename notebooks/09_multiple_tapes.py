@@ -569,8 +569,8 @@ exercises.bill.check(answer)
 # %% [markdown]
 # ## 5. Two stretches, one chain
 #
-# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. `tape_2` returns for `h` the **upstream
-# gradient** that `tape_1` needs, and `output_gradients` is where it goes in.
+# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` alone between them. `tape_2`
+# returns for `h` the **upstream gradient** that `tape_1` needs, and `output_gradients` takes it.
 
 # %%
 x = tf.constant([1.0, 2.0])

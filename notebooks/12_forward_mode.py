@@ -498,7 +498,8 @@ for variable, product in zip(variables, products, strict=True):
     print(f"variable {variable.shape!s:8} its part of H v {product.shape}")
 
 # %% [markdown]
-# The same product comes from two tapes, one inside the other. [14](14_without_the_matrix.ipynb) sets the two ways beside each other.
+# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. Through `LayerNormalization` both can be wrong
+# ([10](10_higher_order_gradients.ipynb), section 5).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1093,7 +1094,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
 # - A loop over the three unit directions gave a Jacobian by columns (section 4).
-# - A tangent pushed through a gradient gives a Hessian–vector product (section 5).
+# - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
 # - At `log1pexp` and `clip` the accumulator passed by the custom rule, without a warning; two tapes asked it (section 6).
 #
 # | Trap | What you see | What to do |

@@ -988,7 +988,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # |---|---|---|
 # | a product by differences in float32 | four digits at best here | differentiate the gradient |
 # | a Keras 3 variable in `ForwardAccumulator` | an error that names something else | pass `.value` |
-# | a gradient that is `IndexedSlices`, in `jvp` or as a tape's target | `AttributeError` | `tf.convert_to_tensor` around the gradient |
+# | a gradient that is `IndexedSlices`, in `jvp` or as a tape's target | `AttributeError` | `tf.convert_to_tensor` inside the block |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |

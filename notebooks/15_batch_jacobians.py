@@ -480,7 +480,7 @@ with tf.GradientTape() as unnoticed_tape:  # as many outputs as inputs, and the 
 assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batch, batch)
 
 # %% [markdown]
-# No error and no warning. Here are both full Jacobians on one scale:
+# No error and no warning. Both full Jacobians on one scale:
 
 # %% alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: independent and coupled, on one scale
@@ -539,7 +539,7 @@ print(f"batch_jacobian, largest entry:  {np.max(np.abs(returned_last)):.0e}")
 print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
 
 # %% [markdown]
-# The cure depends on what you mean. In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. If you do
+# In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. If you do
 # mean training mode, take the full Jacobian and its diagonal.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -658,7 +658,8 @@ exercises.may_use.check(answers)
 # %% [markdown]
 # ## 7. Second derivatives, and silent zeros
 #
-# Second derivatives for each example have shape (7, 6, 5, 5). Two calls of `batch_jacobian` give them. Below, the inner one is called after both tapes
+# Second derivatives for each example have shape (7, 6, 5, 5). Two calls of `batch_jacobian` give them, except through layers that call
+# `tf.nn.moments` ([10](10_higher_order_gradients.ipynb), section 5). Below, the inner one is called after both tapes
 # have closed. `jacobian` returns `None` in such a case.
 #
 # **Predict.** What does `batch_jacobian` return: "None", "zeros", "an error" or "the second derivatives"?

@@ -647,8 +647,7 @@ for checkpoints in range(1, 5):
         assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
 
 # %% [markdown]
-# **A block has to compute the same again.** Here `tf.nn.dropout` draws new numbers when the block runs again, and the backward pass then belongs to another mask. Of 1000 numbers, how many are dropped
-# and have a gradient all the same?
+# **A block has to compute the same again, and store nothing**: in training, batch normalisation moves its averages twice. Here `tf.nn.dropout` draws anew, and the gradient belongs to another mask. Of 1000 numbers, how many are dropped and have a gradient?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -851,7 +850,7 @@ assert error < 1e-3
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
-# | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation with a fixed seed |
+# | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**
 #

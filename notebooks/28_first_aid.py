@@ -111,7 +111,7 @@ assert loss == 2.0
 #
 # | Ask | with |
 # |---|---|
-# | Is it still a tensor? | `print(type(...))` after each line |
+# | Is it still a tensor? | `print(type(...))` of each result |
 # | Is it a floating-point number? | `print(w.dtype)` |
 # | Does the tape follow it, and did it listen? | `tape.watched_variables()`, for float variables; where does the block end? |
 # | Which shapes meet here? | `print(a.shape, b.shape)` before the line |
@@ -164,8 +164,6 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# It has not seen what NumPy did, so it calls this line probable.
-#
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
 
@@ -1060,10 +1058,10 @@ for check_make, check_right, check_broken, check_data, check_how in (
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | NumPy, `float`, `predict` between source and loss | `None` | TensorFlow's operation; `model(x)` |
+# | NumPy, `float`, `predict` between source and loss | `None`; on one of two paths a wrong number | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
-# | `tf.Variable([2, 0])` | `None` | take the dtype from the data: `tf.Variable(start, dtype=x.dtype)` |
-# | softmax over one unit | a gradient of 0, from five starts | sigmoid |
+# | `tf.Variable([2, 0])` | `None` | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
+# | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
 # | gradients of `trainable_variables`, applied to `variables` | the frozen layer moves | one list for both |
 # | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |

@@ -916,7 +916,7 @@ row_sums = tf.reduce_sum(moments_hessian, axis=1)
 print(f"Hessian\n{np.round(moments_hessian, 3)}\ntimes (1, 1, 1): {np.round(row_sums, 3)}")
 
 # %% [markdown]
-# The gradient is right, and so far the pull request is right. The Hessian is not. `explain` does not see it: it looks at one backward pass, and that one is in order. A property that must hold finds it, or a difference of gradients. The check below finds the same wrong Hessian in Keras's
+# The gradient is right, and so far the pull request is right. The Hessian is not. Asked about the loss, `explain` does not see it; asked about the gradient, it does. A property that must hold finds it, or a difference of gradients. The check below finds the same wrong Hessian in Keras's
 # `LayerNormalization` and, in training, `BatchNormalization`.
 #
 # ### Exercise: Case 17, right once, wrong twice (12 min)

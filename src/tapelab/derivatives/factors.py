@@ -284,20 +284,17 @@ def _add(blocks: Blocks, i: int, j: int, block: tf.Tensor) -> None:
 
 
 def _blocks_of(pair: _Pair, blocks: Blocks) -> None:
-    block, start = _product(pair), 0
-    for row in pair.rows.uses:
-        end = start + _inputs_of(row)
-        strip, begin = block[start:end], 0
-        for column in pair.columns.uses:
-            part = strip[:, :, begin : begin + _inputs_of(column)]
-            part = tf.reshape(part, [(end - start) * pair.rows.size, -1])
-            begin += _inputs_of(column)
+    rows, columns = pair.rows.uses, pair.columns.uses
+    strips = tf.split(_product(pair, pair.left), [_inputs_of(use) for use in rows], axis=0)
+    for row, strip in zip(rows, strips, strict=True):
+        parts = tf.split(strip, [_inputs_of(use) for use in columns], axis=2)
+        for column, part in zip(columns, parts, strict=True):
+            part = tf.reshape(part, [_inputs_of(row) * pair.rows.size, -1])
             i, j = row.source, column.source
             if pair.rows is not pair.columns or i <= j:
                 _add(blocks, i, j, part)
             if pair.rows is not pair.columns and i == j:  # one source, used twice: its mirror image as well
                 _add(blocks, i, j, tf.transpose(part))
-        start = end
 
 
 def _matrix(pairs: Sequence[list[_Pair]], n: int) -> tf.Tensor:
@@ -312,7 +309,8 @@ def _matrix(pairs: Sequence[list[_Pair]], n: int) -> tf.Tensor:
         for first in range(0, site.inputs, most):
             start = sum(strip.shape[0] for strip in strips)
             with tf.control_dependencies(strips[-1:]):
-                parts = [_product(pair, slice(first, first + most)) for pair in own]
+                left = own[0].left[first : first + most]
+                parts = [_product(pair, left) for pair in own]
                 parts = [tf.reshape(part, [part.shape[0] * site.size, -1]) for part in parts]
                 if above:
                     stop = start + parts[0].shape[0]
@@ -321,9 +319,9 @@ def _matrix(pairs: Sequence[list[_Pair]], n: int) -> tf.Tensor:
     return tf.concat(strips, 0)
 
 
-def _product(pair: _Pair, span: slice = slice(None)) -> tf.Tensor:
-    """Return a pair's rows of these inputs, shape (inputs of the first, its units, inputs of the second, units)."""
-    left, units = pair.left[span], pair.rows.size
+def _product(pair: _Pair, left: tf.Tensor) -> tf.Tensor:
+    """Return a pair's rows of these of its ``left``, shape (as many, the first's units, the second's inputs, units)."""
+    units = pair.rows.size
     # A product for each i and j, so that the result lies as it is wanted: (i, j, k, l).
     block = _batched(tf.expand_dims(left, 1) * pair.right, pair.second)
     moved = [pair.jacobians.get(use.met.ref()) if use.met is not None else None for use in pair.columns.uses]

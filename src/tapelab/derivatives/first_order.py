@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from tapelab.derivatives import costs, wrong
+from tapelab.derivatives import costs
 from tapelab.derivatives.arguments import (
     Argnums,
     Description,
@@ -18,7 +18,6 @@ from tapelab.derivatives.arguments import (
     unflatten,
 )
 from tapelab.derivatives.costs import Plan
-from tapelab.derivatives.errors import UNCLEAR, explained
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
 from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
 from tapelab.derivatives.wrong import Needs
@@ -240,7 +239,7 @@ class Linearize(Transform):
         made = signature()
         if not tf.executing_eagerly():
             call = Call(made, tensors, LOOP)
-            with wrong.differentiated(call.note):
+            with call.explaining():
                 recording, push = linearized(call)
             outputs, wanted = recording.outputs, call.like_sources
             product = lambda tangents: dense(push(tangents), outputs)  # noqa: E731
@@ -276,11 +275,8 @@ class Linearize(Transform):
         def program(*inputs: tf.Tensor) -> list[tf.Tensor]:
             call = Call(signature, inputs[: len(tensors)], LOOP)
             made[:] = [call]
-            try:
-                with wrong.differentiated(call.note):
-                    recording, push = linearized(call)
-            except UNCLEAR as error:
-                raise explained(self.__name__, error)  # noqa: B904 - it has its cause
+            with call.explaining():
+                recording, push = linearized(call)
             return [*recording.outputs, *map(tf.identity, dense(push(inputs[len(tensors) :]), recording.outputs))]
 
         sources = signature.sources.variables or tensors[: signature.own]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Unpack
 
 from tapelab.derivatives import costs
@@ -20,7 +21,7 @@ from tapelab.derivatives.costs import Plan, counted, rows_at_once
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factors import Factoring, factored_blocks, survey
 from tapelab.derivatives.first_order import gradient
-from tapelab.derivatives.jacobian import agree, random_like, reverse_rows
+from tapelab.derivatives.jacobian import products_agree, random_like, reverse_rows
 from tapelab.derivatives.traced import LOOP, VECTORIZED, Call, dense, nested
 from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transform, transform
 from tapelab.graphs.operations import with_fact
@@ -180,14 +181,18 @@ class _Hessian(Recipe):
         certificate = None
         if call.how == VECTORIZED:
             vector = [random_like(source, seed) for seed, source in enumerate(call.sources)]
-            expected = [*vector, *_times(outer, gradients, call.sources, vector)]
+            products = _times(outer, gradients, call.sources, vector)
+            if self.packed:
+                vector, products = ([tf.concat([tf.reshape(p, [-1]) for p in part], 0)] for part in (vector, products))
             what = "the vectorised rows differ from a product by the plain tape"
             if factoring is not None:
                 what = "the Hessian by factors differs from a product by the plain tape (examples depend on each other)"
             elif call.traced.custom:
                 what = "the Hessian is not symmetric, since a custom gradient is no gradient of anything"
             plain = LOOP if factoring is None else VECTORIZED
-            certificate = Certificate(expected, self._agrees, what, plain, always=factoring is not None)
+            certificate = Certificate(
+                [*vector, *products], partial(products_agree, len(vector)), what, plain, factoring is not None
+            )
         description = call.signature.source_description
         structure = LEAF if self.packed else nested(description, description)
         return Computed(outputs, structure, plan, certificate, recording.outputs)
@@ -235,7 +240,8 @@ class _Hessian(Recipe):
         )
 
     def gains_from_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
-        return sum(call.sizes) <= costs.XLA_HESSIAN or call.traced.types.isdisjoint(_SLOW)
+        small = sum(call.sizes) <= costs.XLA_HESSIAN and (self.packed or len(call.sizes) <= costs.XLA_SOURCES)
+        return small or call.traced.types.isdisjoint(_SLOW)
 
     def _rows(
         self, call: Call, outer: tf.GradientTape, gradients: Sequence[Any], chunk: int
@@ -262,24 +268,3 @@ class _Hessian(Recipe):
         if self.packed:
             return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
         return [tf.reshape(blocks[i, j], sources[i].shape + sources[j].shape) for i in every for j in every]
-
-    def _agrees(self, outputs: Tensors, expected: Tensors) -> tf.Tensor:
-        """Whether the matrix times a vector is the plain tape's product."""
-        count = len(expected) // 2
-        vector, products = expected[:count], expected[count:]
-        if self.packed:
-            count = 1
-            vector, products = ([tf.concat([tf.reshape(t, [-1]) for t in part], 0)] for part in (vector, products))
-        found, sizes = [], []
-        for j, wanted in enumerate(products):
-            shape = tf.shape(wanted)
-            pairs = [
-                (
-                    tf.cast(tf.reshape(v, [1, -1]), wanted.dtype),
-                    tf.reshape(outputs[i * count + j], [tf.size(v), tf.size(wanted)]),
-                )
-                for i, v in enumerate(vector)
-            ]
-            found.append(tf.reshape(tf.add_n([v @ block for v, block in pairs]), shape))
-            sizes.append(tf.reshape(tf.add_n([tf.abs(v) @ tf.abs(block) for v, block in pairs]), shape))
-        return agree(found, sizes, products)

@@ -254,7 +254,7 @@ class _Jacobian(Recipe):
         ]
         certificate = None
         if call.how == VECTORIZED:
-            certificate = Certificate([*us, *dense(products, call.sources)], partial(_products_agree, len(us)), _DIFFER)
+            certificate = Certificate([*us, *dense(products, call.sources)], partial(products_agree, len(us)), _DIFFER)
         structure = nested(call.traced.description, call.signature.source_description)
         return Computed(outputs, structure, plan, certificate, recording.outputs)
 
@@ -284,19 +284,19 @@ def _columns(call: Call, chunk: int | None, record: Callable[[], Recording]) -> 
     ]
 
 
-def _products_agree(count: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:
+def products_agree(count: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:
     """Whether u·J is the product of the plain tape, for each source; ``count`` is how many results there are."""
     us, products = expected[:count], expected[count:]
     found, sizes = [], []
     for index, product in enumerate(products):
-        blocks = outputs[index :: len(products)]
+        size = product.shape.num_elements()
         pairs = [
-            (tf.cast(tf.reshape(u, [1, -1]), product.dtype), tf.reshape(block, [tf.size(u), tf.size(product)]))
-            for u, block in zip(us, blocks, strict=True)
+            (tf.cast(tf.reshape(u, [1, -1]), product.dtype), tf.reshape(block, [u.shape.num_elements(), size]))
+            for u, block in zip(us, outputs[index :: len(products)], strict=True)
         ]
-        found.append(tf.reshape(tf.add_n([u @ block for u, block in pairs]), tf.shape(product)))
-        sizes.append(tf.reshape(tf.add_n([tf.abs(u) @ tf.abs(block) for u, block in pairs]), tf.shape(product)))
-    return agree(found, sizes, products)
+        found.append(tf.reshape(tf.add_n([u @ block for u, block in pairs]), [-1]))
+        sizes.append(tf.reshape(tf.add_n([tf.abs(u) @ tf.abs(block) for u, block in pairs]), [-1]))
+    return agree(found, sizes, [tf.reshape(product, [-1]) for product in products])
 
 
 def _planned(
@@ -448,4 +448,4 @@ class _BatchJacobian(Recipe):
 
 
 def _example_agrees(count: int, index: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:
-    return _products_agree(count, [output[index] for output in outputs], expected)
+    return products_agree(count, [output[index] for output in outputs], expected)

@@ -1,5 +1,6 @@
 """A function while a derivative of it is traced: what it is given, its evaluation, and what its graph shows."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -8,9 +9,10 @@ from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from tapelab import process
 from tapelab.derivatives import wrong
 from tapelab.derivatives.arguments import Container, Description, Sources, Wanted, flatten, names, unflatten
-from tapelab.derivatives.errors import UnconnectedSourceError, explained, told_line
+from tapelab.derivatives.errors import UNCLEAR, CannotVectorizeError, UnconnectedSourceError, explained, told_line
 from tapelab.derivatives.wrong import Needs
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import EFFECTS
@@ -172,6 +174,18 @@ class Call:
         """What cotangents have to match."""
         traced = self.traced
         return Wanted(traced.description, traced.shapes, traced.dtypes, "function's results")
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Where a derivative is computed: what TensorFlow raises there is put into words."""
+        try:
+            with process.quiet_logger("CRITICAL"), wrong.differentiated(self.note):
+                yield
+        except CannotVectorizeError:
+            raise
+        except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
+            known = self._traced.operations if self._traced else ()
+            raise explained(self.name, error, known)  # noqa: B904 - it has its cause
 
     def record(
         self,

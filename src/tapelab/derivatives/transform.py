@@ -33,7 +33,6 @@ from tapelab.derivatives.arguments import (
 )
 from tapelab.derivatives.costs import Plan
 from tapelab.derivatives.errors import (
-    UNCLEAR,
     CannotVectorizeError,
     FallbackWarning,
     explained,
@@ -360,7 +359,7 @@ class Transform:
         start = 0 if graph is None else len(graph.get_operations())
         call = Call(signature, tensors, how)
         try:
-            with process.quiet_logger("CRITICAL"), wrong.differentiated(call.note):
+            with call.explaining():
                 computed = self._recipe.compute(call)
                 if how in (FASTEST, VECTORIZED) and graph is not None:
                     wrong.require_safe(graph.get_operations()[start:], call.traced.operations)
@@ -371,9 +370,6 @@ class Transform:
             gain = ". Give a recurrent layer of Keras unroll=True" if call.traced.types & LOOPS else ""
             call.given_up.insert(0, f"rows at once: {error}{gain}")
             return call, computed
-        except (*UNCLEAR, tf.errors.InvalidArgumentError) as error:
-            known = call._traced.operations if call._traced else ()
-            raise explained(self.__name__, error, known)  # noqa: B904 - it has its cause
         if self._return_value:
             value = computed.value
             if value is None:
