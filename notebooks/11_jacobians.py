@@ -415,9 +415,7 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 # %% [markdown]
 # ## 4. Several sources, several targets
 #
-# Here `sources` is a dictionary, and so is the result.
-#
-# No path leads from `unused` to `y`: that is `None`, or zeros of the full shape if you ask for them.
+# So far there was one source and one target. Now ask for three variables at once: the layer's two, and `unused`, from which no path leads to `y`.
 #
 # The first line below holds back a warning: outside a `tf.function` each of these calls of `jacobian` traces a new graph (section 9).
 
@@ -434,6 +432,8 @@ print("bias:  ", jacobians["bias"].shape)
 print("unused:", jacobians["unused"], "or", zeros.shape)
 
 # %% [markdown]
+# The result has the dictionary's keys. For `unused` it is `None`, or zeros of the full shape if you ask for them.
+#
 # Targets are another matter. `jacobian` refuses a list of two, with a message that speaks of something else:
 
 # %%
@@ -950,8 +950,8 @@ np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 # %% [markdown]
 # ## 10. Going further: weights for a target
 #
-# The opening's `gradient` weighed both outputs with 1. A cotangent puts weights of your own there, and you may choose them when the recording is
-# over.
+# Sections 5 to 9 paid for whole Jacobians. Where you want one weighted sum of the rows, section 1's single backward pass is enough. The opening's
+# `gradient` weighed both rows with 1; here you choose the weights, when the recording is over.
 
 # %%
 knob = tf.Variable(2.0)
