@@ -277,9 +277,11 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None, here: one example more brings up to six rows of $J$. An example for which a ReLU unit is off says nothing of the unit's five weights: a unit that
-# is on for two examples only leaves at least three zeros. Nor does `tanh` prevent them: with two examples the loss sees this
-# kernel through $2 \times 8$ numbers, so at most 16 eigenvalues differ from zero.
+# None, here: each further example adds up to six rows to $J$. Still, more examples do not always help. A hidden ReLU unit has five weights in this
+# kernel, and the loss sees them only through the examples for which the unit is on. Were it on for two, the loss would see two numbers instead of
+# five, and at least three eigenvalues would be zero.
+#
+# `tanh` is never off, and yet two examples show the loss only $2 \times 8$ numbers: at most 16 eigenvalues differ from zero.
 #
 # The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel.
 
