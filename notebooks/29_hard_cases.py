@@ -78,12 +78,12 @@ for name, program in programs.items():
 #
 # - find the line at which a gradient loses its path, and decide what is to be differentiated (section 1),
 # - tell a NaN's birthplace from where it shows, and keep it from being born (section 2),
-# - tell a flat path from a right zero, and find a number that is wrong and looks fine (section 3),
+# - tell a zero that holds everywhere from one that holds on one side, and find a number that is wrong and looks fine (section 3),
 # - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5, where you go further).
 #
 # ## How a case goes
 #
-# As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
+# As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. Here every program needs a repair.
 #
 # Take four sittings: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
 #
@@ -490,6 +490,11 @@ def repaired(start, target, steps):
 exercises.starts_outside.check(cause, repaired)
 
 # %% [markdown]
+# Case 8's zero and the opening's are both the derivative of their program. Move the input, as the table says: the opening's softmax runs over one entry
+# and is 1 for every $w$; the clip's value moves with `p` as soon as `p` is below 1. The first zero holds everywhere, the second only outside the range.
+#
+# So far a zero gave the fault away. Now a number does not.
+#
 # **Case 9.** The batch is too large for the memory, so its gradient is accumulated over smaller ones (after [torchtune #1875](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
 
 
