@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 25 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 16 to read, 25 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -328,7 +328,7 @@ draw(tape, loss, [w1, w2])
 plt.show()
 
 # %% [markdown]
-# The first layer ran and left no record. The record begins at the product with `w2`, and goes on to the loss.
+# The first layer ran and left no record. The record begins at the product with `w2`.
 #
 # One tape that watches all five would have answered for all, in one backward pass.
 
@@ -672,8 +672,6 @@ for found in gradients.values():
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
-# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855).
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, ["Automatic Differentiation in Machine Learning: a Survey"](https://arxiv.org/abs/1502.05767).
 # - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
 # - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.
 #
