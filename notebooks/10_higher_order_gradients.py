@@ -544,8 +544,8 @@ np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no e
 #
 # So far no layer was normalised. The *critic* of a Wasserstein GAN gives each sample a score, and its training penalises the score's gradient with
 # respect to the sample; Gulrajani and others (2017) recommend layer normalisation for it. Here is a small critic, in float64: a kernel, layer
-# normalisation, softplus, and a weighted sum as the score. The scores of seven samples are added up. The penalty is the squared norm of the sum's
-# gradient with respect to the samples.
+# normalisation, softplus, and a weighted sum as the score. Seven samples' scores are added up, and the penalty is the squared norm
+# of the sum's gradient with respect to the samples.
 
 # %%
 generator = np.random.default_rng(seed)
@@ -638,8 +638,7 @@ plt.suptitle("The Hessian of the variance of three numbers")
 plt.show()
 
 # %% [markdown]
-# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check
-# of symmetry does not find it. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
+# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
 # `GroupNormalization(1)` and `BatchNormalization` with `training=True`, too. [A table](../ci/derivative_audit/RESULTS.md) lists more derivatives of
 # TensorFlow and Keras that are wrong.
 #
@@ -768,7 +767,7 @@ exercises.taylor.check(taylor)
 # ## 7. Going further: keep the Keras layer
 #
 # `value_and_gradient` of `tapelab.derivatives` evaluates the score below without the stop in `moments`. It returns the value and a gradient, which
-# the outer tape differentiates. The layer is Keras' own.
+# the outer tape differentiates.
 
 # %%
 with tf.GradientTape() as outer:
