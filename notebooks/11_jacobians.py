@@ -811,8 +811,6 @@ np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
 assert by_letters.shape == (3, 4)
 
 # %% [markdown]
-# Your turn, without a tape.
-#
 # ### Exercise: Running sums (4 min)
 #
 # $y_i = x_0 + x_1 + \dots + x_i$, which is `tf.cumsum(x)`. Return its Jacobian at a vector `x` of $n$ numbers, of the dtype of `x`.
@@ -881,8 +879,7 @@ print("traces in three eager calls:   ", eager_traces)
 print("traces in three compiled calls:", len(upstreams))
 
 # %% [markdown]
-# In the check, an eager call takes more than three times as long as a compiled one. The stack has a price, too: an **intermediate gradient**, once
-# for each target element. Take a network of 5 features, 4096 hidden units and 6 outputs, and read the shapes off the traced graph:
+# The stack itself has a price, too: an **intermediate gradient**, once for each target element. Take a network of 5 features, 4096 hidden units and 6 outputs, and read the shapes off the traced graph:
 
 # %%
 into_hidden = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
@@ -1036,7 +1033,6 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians".
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition.
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
 # - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): the stack of section 7.
 #
 # **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does;
