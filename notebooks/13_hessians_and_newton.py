@@ -135,9 +135,7 @@ plt.show()
 # ## 1. The Hessian of a layer
 #
 # Differentiate every element of a gradient again, with respect to every element of the source, and you have the **Hessian**:
-# the Jacobian of the gradient. Where a layer calls `tf.nn.moments`, tapes can get it wrong
-# ([10](10_higher_order_gradients.ipynb), section 5). For Rosenbrock's
-# function you can do it by hand:
+# the Jacobian of the gradient. For Rosenbrock's function you can do it by hand:
 #
 # $$H = \begin{pmatrix} 1200\,w_0^2 - 400\,w_1 + 2 & -400\,w_0 \\ -400\,w_0 & 200 \end{pmatrix},$$
 #
