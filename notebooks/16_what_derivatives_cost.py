@@ -418,7 +418,7 @@ print("weights:", weight_count)
 print(f"Hessian: {4 * weight_count**2 / 2**30:.1f} GiB")
 
 # %% [markdown]
-# And the network is small. `tapelab.derivatives` counts before it allocates, the copies that assemble the matrix too, and refuses here. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
+# `tapelab.derivatives` counts before it allocates, the copies that assemble the matrix too, and refuses here. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -747,7 +747,7 @@ plt.show()
 # %% [markdown]
 # Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
 #
-# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number. Whether that pays depends on three times, of the first call, of a later one and of an eager one.
+# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
