@@ -812,7 +812,7 @@ for k in range(4):
     f = derivative(f)
 
 # %% [markdown]
-# The coefficients agree. A nest of $k$ levels carries $2^k$ numbers, a series $k + 1$.
+# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$.
 #
 # Nesting also has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
 
