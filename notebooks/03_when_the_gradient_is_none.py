@@ -542,8 +542,10 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
-# gradient is 40.
+# In the first case nothing was lost: `loss_b` is made of `b`, its derivative with respect to `a` is 0, and the cure is to pass the loss that you meant. `Pow`, the sentence's dead end, is `a**2`: what used it ran too late for the log.
+#
+# That is the second case. The value of `loss_a` is right, but the tape holds `squared` and has never heard of the product. Move that line into the block, and the
+# gradient is $20a = 40$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -634,7 +636,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`; of Keras variables, the `.value`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. An unconnected Keras variable makes an error of it, here `AttributeError: 'str' object has no attribute '_type_enum'`, which names neither variable nor cause: pass its `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -671,6 +673,14 @@ assert by_default is None
 np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
 check_layer = tf.keras.layers.Dense(1)
 check_layer.build((None, 2))
+with tf.GradientTape() as check_tape:
+    check_y = b**2
+    check_late = 2.0 * check_y
+try:
+    check_tape.gradient(check_late, check_layer.kernel, unconnected_gradients="zero")
+    raise AssertionError("a Keras variable is taken as it is: the text above need not ask for its value")
+except AttributeError:
+    pass
 with tf.GradientTape() as check_tape:
     check_y = b**2
 check_zeros = check_tape.gradient(check_y, check_layer.kernel.value, unconnected_gradients="zero")
@@ -841,7 +851,7 @@ with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(layer.kernel)
     except ValueError as error:
         refused = error
-        print("ValueError:", str(error)[:32], "…")
+        print("ValueError: Passed in object …", str(error).rpartition("> ")[2])
 
     tape.watch(layer.kernel.value)
     loss = tf.reduce_mean(layer(examples) ** 2)
@@ -851,7 +861,7 @@ print("dloss/dkernel:", dl_dkernel.shape)
 print("dloss/dbias:  ", dl_dbias)
 
 # %% [markdown]
-# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
+# **The fix:** `.value` is the `tf.Variable` inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -901,7 +911,7 @@ assert unwritten < 1e-5
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a non-trainable variable, a tensor, `watch` after use | `None`, or a part of the gradient | `watch` before the first use |
-# | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
+# | `tape.watch(layer.kernel)` in Keras 3 | `ValueError`: a `Variable`, "not tf.Tensor or tf.Variable" | `tape.watch(layer.kernel.value)` |
 # | `np.log1p`, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |

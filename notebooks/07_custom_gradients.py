@@ -438,7 +438,7 @@ except TypeError as error:
 # %% [markdown]
 # The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too, and TensorFlow refused this one, which
 # cannot. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the argument, and a list with one
-# gradient for each variable. Below, a tape of its own supplies both. For that the layer runs once more, on the backward pass.
+# gradient for each variable. Below, a tape of its own supplies both. For that the layer runs once more, on the backward pass. With dropout it would draw a second mask there, and the gradient would belong to a value that was never returned. For such a layer open the tape on the forward pass, around the one call.
 
 
 # %%
@@ -517,6 +517,33 @@ dense = tf.keras.layers.Dense
 with mock.patch.object(dense, "call", autospec=True, side_effect=dense.call) as check_calls:
     gradients_of(limited_layer)
 assert check_calls.call_count == 2
+check_dropout, check_ones = tf.keras.layers.Dropout(0.5, seed=seed), tf.ones((4, 50))
+
+
+def check_recorded(v):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(v)
+        check_y = check_dropout(v, training=True)
+    return check_y, lambda upstream: check_tape.gradient(check_y, v, output_gradients=upstream)
+
+
+@tf.custom_gradient
+def check_one_mask(v):
+    check_y, check_back = check_recorded(v)
+    return tf.identity(check_y), check_back
+
+
+@tf.custom_gradient
+def check_two_masks(v):
+    return check_dropout(v, training=True), lambda upstream: check_recorded(v)[1](upstream)
+
+
+for check_f, check_same in ((check_one_mask, True), (check_two_masks, False)):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_ones)
+        check_y = check_f(check_ones)
+    check_slope = check_tape.gradient(check_y, check_ones)  # at 1, a mask's slope is its value
+    assert np.array_equal(check_slope, check_y) == check_same
 
 # %% [markdown]
 # ## 5. Going further: the second derivative
@@ -550,10 +577,10 @@ assert curvature(log1pexp, 0.0).numpy() == 0.25
 assert np.isnan(curvature(log1pexp, 100.0))
 
 # %% [markdown]
-# NaN is back, one order later. The second tape differentiates what you wrote by TensorFlow's own rules, and $1/(1 + e)$
+# NaN is back, one order later. Your formula mended $f'$; now the second tape differentiates the formula, by TensorFlow's own rules, and its $1/(1 + e)$
 # leads through the infinite `e` again.
 #
-# So give the first derivative a custom gradient of its own. The tempting place for it is inside the backward function, where its value `s` is at hand.
+# So give the first derivative, `upstream * s`, a custom gradient of its own: its slope in `x` is $s\,(1 - s)$, which is 0 at 100. The tempting place is inside the backward function, where `s` is at hand. `upstream2` is the upstream gradient of the second backward pass.
 
 
 # %%
@@ -608,8 +635,11 @@ axes[1].set_title("Eagerly, with a constant upstream: NaN")
 plt.show()
 
 # %% [markdown]
-# The same function, NaN once and `None` twice; the right answer is 0. The rule of `first_derivative` is a derivative *with respect to its argument*. That is
-# `upstream`, which does not depend on `x`. That `s` does is hidden in the closure. In the graph, and where `upstream` is computed from the variable `scale`, `first_derivative` is a box from which no path leads to `x`: `None`. In eager code with the constant `upstream` the box is not recorded, the tape follows the operations that made `s`, and NaN is back.
+# The same function, NaN once and `None` twice; the right answer is 0. The rule gives the slope in `x`, but a tape takes it as the slope in the *argument*, and that is
+# `upstream`. That `s` depends on `x` is hidden in the closure. What the second tape finds depends on whether it recorded the box:
+#
+# - It did in the graph, and where `upstream` is computed from the variable `scale`. From the box the way back leads to `upstream`, which does not depend on `x`: `None`.
+# - It did not in eager code with the constant `upstream`, since nothing watched enters the box. So it follows the operations that made `s`, through the infinite `e`: NaN.
 #
 # The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
 

@@ -107,7 +107,15 @@ runtime.start(seed)
 
 # %% [markdown]
 # This **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten copies start from different random weights, and each takes 200 steps of plain
-# gradient descent at the rate 0.08. Then the ten start again, with one line more in the step.
+# gradient descent at the rate 0.08. Then the ten start again, and what is new is `clip`. A step, folded into the set-up, ends with these lines:
+#
+# ```python
+# gradients = tape.gradient(loss, parameters)
+# norms = norms.write(k, tf.linalg.global_norm(gradients))  # as it is before clipping
+# parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
+# ```
+#
+# `parameters` are the network's five matrices and vectors. So `clip` changes the gradient, all five parts of it, before the step is taken:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -142,7 +150,7 @@ assert last_step(runs["no clipping", 0.08][1])[died].max() < 40
 assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 
 # %% [markdown]
-# Without the line most of the ten die in the first dozen steps or so: the gradient overflows. With it none does.
+# Without clipping most of the ten die in the first dozen steps or so: the gradient overflows. With it none does.
 # So the networks *need* clipping? Section 2 has the run that answers this.
 #
 # **You will be able to**

@@ -164,6 +164,8 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
+# `left_tensorflow` is its name for the cause: `np.abs` read the numbers, and to the tape the array that came back is a constant. The line is that of `distance`, not that of the loss. The hint serves all such programs; in this one it means `tf.abs`.
+#
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
 
@@ -1058,13 +1060,13 @@ for check_make, check_right, check_broken, check_data, check_how in (
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | NumPy, `float`, `predict` between source and loss | `None`; on one of two paths a wrong number | TensorFlow's operation; `model(x)` |
-# | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
-# | `tf.Variable([2, 0])` | `None` | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
+# | a value made from the source goes through NumPy, `float` or `predict` | `None` if no other path is left; else a part of the gradient | TensorFlow's operation; `model(x)` |
+# | `w = w - rate * g`, where the next tape does not watch `w` | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
+# | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
-# | gradients of `trainable_variables`, applied to `variables` | the frozen layer moves | one list for both |
-# | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |
+# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen layer moves | one list for both |
+# | zeros in place of a rightful `None` | with momentum from an earlier step, a head that drifts | hand the `None` on |
 #
 # **Further reading**
 #
