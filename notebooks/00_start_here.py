@@ -173,8 +173,8 @@ exercises.slope_at_five.check(slope_at_five)
 # %% [markdown]
 # ## 3. The map
 #
-# Each box is a notebook, each column a part. Say you want a Hessian: that is 13, the parameter `goal`. Dark are 13 and all that it rests on, and an arrow leads from a notebook to one that needs it. Follow them from 00: 01, 09, 10, 11, 13.
-# For any other notebook, "needs" under its title says what to read before. Each runs on its own.
+# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the parameter `goal`, here 13 with its Hessians,
+# and all that it rests on. An arrow leads from a notebook to one that needs it: follow them from 00.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
@@ -377,7 +377,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal. The third is not: the generator went on from where it stood.
+# The third draw differs: the generator went on from where it stood.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
