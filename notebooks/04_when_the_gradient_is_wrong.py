@@ -64,8 +64,7 @@ print(f"loss     = {loss:.4f}")
 print("gradient =", gradient.numpy())
 
 # %% [markdown]
-# The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The program has taken care to keep $\ln 0$
-# out. The gradient is NaN all the same, at the very element that was not used.
+# The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The gradient is NaN all the same, at the very element that `tf.where` kept out.
 #
 # One step with it, and that weight is NaN. Even then this loss stays finite: `NaN > 0` is false. The tape can say where it began:
 
@@ -74,8 +73,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# After "is NaN" stands a **code**: `explain`'s short name for the mechanism. A NaN is a symptom, which may come from a logarithm, a root or an overflow, and each wants another cure: hence another code. Ten mechanisms occur on this page. You need not learn their names: the sentence below the code
-# says what happened. Then come the element and your line. `SelectV2`, TensorFlow's name for this `tf.where`, passed 0 back, and `Log` made NaN of it.
+# After "is NaN" stands a **code**: `explain`'s short name for the mechanism. A NaN is a symptom, which may come from a logarithm, a root or an overflow, and each wants another cure: hence another code. Ten mechanisms occur on this page; the sentence below the code says what happened. Then come the element and your line. `SelectV2`, TensorFlow's name for this `tf.where`, passed 0 back, and `Log` made NaN of it.
 #
 # **You will be able to**
 #
@@ -694,7 +692,7 @@ for function in (where_root, double_where_root):
         print(f"{function.__name__:18} {name:6} {slope}")
 
 # %% [markdown]
-# So "it worked when I tried it" holds for the compiler that you tried. The double where computes no infinity that a kernel has to clear away.
+# So "it worked when I tried it" holds for the compiler that you tried.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

@@ -249,7 +249,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 #
 # Rounding is the other classic. On the last line, the wrapper `tf.grad_pass_through(tf.round)` rounds, and passes the gradient on unchanged.
 #
-# Both gradients are wrong on purpose: they are not the derivative of the value. Use them where you know why.
+# Both gradients are wrong on purpose: they are not the derivative of the value.
 
 # %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
@@ -813,7 +813,7 @@ folder.cleanup()
 # - *clip* and *ordinary* give both derivatives. The saved backward function consists of TensorFlow operations, which have derivatives of their own.
 # - *nested* gives the first alone: the custom gradient *inside* the backward function was not saved. The only hint is a warning of "unsaved custom gradients" in the log.
 #
-# So for a second derivative of a saved model, write the backward function as in *ordinary*, with operations that are stable by themselves, such as `tf.sigmoid`.
+# So for a second derivative of a saved model, write the backward function as in *ordinary*.
 
 # %% [markdown]
 # ## 7. Going further: register a gradient for an operation
@@ -869,7 +869,7 @@ gradcheck.check_gradient(lambda x: check_contrast(x, 1.5), d_image, check_image,
 gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5, rtol=1e-5)
 
 # %% [markdown]
-# `contrast_slopes` is the same before and after, and so is `tf.image`. The registry is **global**: one table for the whole process. The second attempt to enter the name was refused.
+# `contrast_slopes` is the same before and after, and so is `tf.image`. The registry is **global**: one table for the whole process.
 # Enter an operation that you have written yourself. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
 
 # %% [markdown]
@@ -934,6 +934,5 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
 # - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 3, in a network.
-# - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
 # **Read next:** [08 Clipping](08_clipping.ipynb) limits a gradient, after the tape and inside a model.

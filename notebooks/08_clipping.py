@@ -115,7 +115,7 @@ runtime.start(seed)
 # parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
 # ```
 #
-# `parameters` are the network's five matrices and vectors. So `clip` changes the gradient, all five parts of it, before the step is taken:
+# So `clip` changes the gradients of all five parameters, before the step is taken:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -631,8 +631,7 @@ np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
 np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 
 # %% [markdown]
-# Not 0.5, although the name suggests it. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
-# number, but no 4 ever meets the clip.
+# Not 0.5, although the name suggests it. The TensorFlow guide says of this example "clips 4 to 2": 2 it is, but no 4 ever meets the clip.
 #
 # The backward function receives the *upstream* gradient. Between this clip and the target lies nothing, so it receives 1 and passes on 0.5, and then the chain
 # rule multiplies by $2v = 4$. And for `25 * v * v`, whose derivative at 2 is 100? Where would the clip have to be?
