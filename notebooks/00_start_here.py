@@ -173,7 +173,7 @@ exercises.slope_at_five.check(slope_at_five)
 # %% [markdown]
 # ## 3. The map
 #
-# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the parameter `goal`, here 13 with its Hessians,
+# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook that you want to read, the parameter `goal`, here 13,
 # and all that it rests on. An arrow leads from a notebook to one that needs it: follow them from 00.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
@@ -212,7 +212,7 @@ collection = {
 }
 
 
-# %% alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows, each from a notebook to one that needs it; the others are white; without another goal these are 00, 01, 09, 10, 11 and 13." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows, each from a notebook to one that needs it; the others are white. Without another goal the dark ones are 00, 01, 09, 10, 11 and 13." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
@@ -341,7 +341,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 28 | [First aid](28_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
+# | 28 | [First aid](28_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 20 + 70 |
 # | 29 | [Hard cases](29_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 25 + 121 |
 #
 # </details>

@@ -922,7 +922,6 @@ assert unwritten < 1e-5
 # **Further reading**
 #
 # - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), section "Getting a gradient of `None`".
-# - A. Agrawal and others (2019), ["TensorFlow Eager: A multi-stage, Python-embedded DSL for machine learning"](https://arxiv.org/abs/1903.01855): how the tape records.
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432): the straight-through estimator.
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): the reverse mode, and what a tape is.
 #

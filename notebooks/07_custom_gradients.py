@@ -635,11 +635,11 @@ axes[1].set_title("Eagerly, with a constant upstream: NaN")
 plt.show()
 
 # %% [markdown]
-# The same function, NaN once and `None` twice; the right answer is 0. The rule gives the slope in `x`, but a tape takes it as the slope in the *argument*, and that is
+# The same function, NaN once and `None` twice; the right answer is 0. The rule gives $s\,(1 - s)$, the slope in `x`, but a tape takes it as the slope in the *argument*, and that is
 # `upstream`. That `s` depends on `x` is hidden in the closure. What the second tape finds depends on whether it recorded the box:
 #
 # - It did in the graph, and where `upstream` is computed from the variable `scale`. From the box the way back leads to `upstream`, which does not depend on `x`: `None`.
-# - It did not in eager code with the constant `upstream`, since nothing watched enters the box. So it follows the operations that made `s`, through the infinite `e`: NaN.
+# - It did not in eager code with the constant `upstream`, since nothing watched enters the box. So the tape follows the operations that made `s`, through the infinite exponential: NaN.
 #
 # The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
 
