@@ -272,7 +272,7 @@ for steps in (8, 9, 10):
 # %% [markdown]
 # In eight steps momentum leaves 0.502, and in ten as little as the eight rates in eight. In eight it cannot get below Chebyshev's rates: its error is a polynomial of degree 8 that is 1 at 0, too. With Polyak's rate and momentum, tuned for ever instead of for eight steps, it leaves 3.1 (the check has the formulas). Conjugate gradients ([14](14_without_the_matrix.ipynb)) end at a lower sum of the losses here. And the rival that needs no optimiser is the formula above.
 #
-# A trap of the search: do not *start* with eight equal rates. Then all eight derivatives are equal too, and the rates move alike. The best constant rate is a saddle, and only rounding errors lead away from it.
+# A trap of the search: do not *start* with eight equal rates. Then all eight derivatives are equal too, and the rates move alike. The target's best equal rates are a saddle, and only rounding errors lead away.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -720,7 +720,7 @@ for kind, error in rivals.items():
 # | second order, $\alpha = 0.04$ | outer rate, of three, and penalty | 2500 | linear solve | 0.038, 0.045, 0.057 |
 # | none: the covariance of 40,000 sines | bins, rank and penalty | 0 | linear solve | 0.0009, 0.0012, 0.0015 |
 #
-# Here first order and Reptile stay behind second order, for the one step. ANIL is ahead: the forty features may stay as they are, and the one step needs the last layer alone. The Gaussian process, which has seen no task before, is further ahead. Of the networks, least is left by the linear solve on the *learnt* start's features, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). And these tasks need no network: the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of that is left.
+# Here first order and Reptile stay behind second order, for the one step. ANIL is ahead: the forty features may stay as they are, and the one step needs the last layer alone. The Gaussian process, which has seen no task before, is further ahead. A linear solve on the *learnt* start's features leaves less, on Reptile's or ANIL's less again; nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others). And these tasks need no network: the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of that is left.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

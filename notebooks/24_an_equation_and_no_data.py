@@ -748,7 +748,7 @@ assert np.median(np.abs(smoothed - kappa)) > 5 * bars.mean()
 assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 
 # %% [markdown]
-# To smooth first with the features fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run; no error bar comes with their value. To fit both at once works with features as well as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* are: the equation and the measurements in one vector, each over what it may be, and a Jacobian that says what the data leave open.
+# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run, hardly more than both at once; no error bar comes with their value. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -791,7 +791,7 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 # | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation inside $u$ |
 # | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
 # | fewer points than weights | a loss of zero, and an error that it does not show | more points; the residual at other points |
-# | a flexible fit to noisy values, differentiated twice | a coefficient that is far off | fit the equation and the values at once |
+# | a flexible fit to noisy values, differentiated twice | a coefficient that is far off | a stiffer fit, or both at once |
 # | an equation held too loosely beside measurements | the weights fit the noise; a large error bar | a smaller $\tau$, until the error bar settles |
 #
 # **Further reading**

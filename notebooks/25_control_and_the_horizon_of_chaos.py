@@ -335,7 +335,7 @@ def by_differences(corners, budget):
 
 
 # %% [markdown]
-# A gradient costs a small multiple of a simulation ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many simulations as L-BFGS made.
+# Counted in operations, a gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many simulations as L-BFGS made.
 #
 # **Predict.** How many times as large as L-BFGS's will CEM's cost be in the end?
 
@@ -388,9 +388,9 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# In this run CEM's cost is more than a thousand times L-BFGS's: what it does not do in this many simulations is the fine work. Differences of *twelve* corners do it as well as the tape does, for the same price. Differences of all the forces do not. Each of their Jacobians takes 121 simulations, and the budget pays for half a dozen.
+# In this run CEM's cost is more than a thousand times L-BFGS's: what it does not do in this many simulations is the fine work. Differences of *twelve* corners do it as well as the tape does. Differences of all the forces do not, by this count: each Jacobian takes 121 simulations, which in one batch take about as long as two gradients.
 #
-# So the tape does not buy a better minimum here. It buys *all* derivatives for the price of a few simulations, and nobody has to guess which twelve numbers will do.
+# So the tape buys no better minimum here, and hardly time. It buys *all* derivatives in one pass, and nobody has to guess which twelve will do.
 #
 # <details><summary>Appendix: with other seeds</summary>
 #
@@ -834,7 +834,7 @@ assert difference < 1e-3
 # ## Recap
 #
 # - A gradient through a simulation is one backward pass, here for 120 forces; it multiplies the transposed Jacobians of the steps (section 1).
-# - With such a gradient L-BFGS finds a swing-up. The cross-entropy method with three times the simulations ended a thousand times higher. Differences of twelve numbers ended as low, and differences of all 120 did not (section 2).
+# - With such a gradient L-BFGS finds a swing-up. With three times the simulations the cross-entropy method ended a thousand times higher, differences of twelve numbers as low, and differences of all 120 higher (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system, on average; it is not the product of the norms (section 3).
 # - Two runs that differ by $\varepsilon$ part at about $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
 # - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. Past it, look less far ahead. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).

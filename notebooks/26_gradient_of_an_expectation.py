@@ -671,13 +671,13 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 # %% [markdown]
 # More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices the short ones. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$. Here, in one dimension:
 #
-# - with the longest ripples, smooth on the scale of the noise, reparameterisation is better, and mirrored pairs help; for $P = 10$ and $2.5$ they hurt;
+# - with the longest ripples reparameterisation is better at this $\mu$; whether mirrored pairs help depends on where $\mu$ lies in a ripple;
 # - with the short ones values are better. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values;
 # - without a baseline or pairs, the score function is the worst of them except for the shortest ripple.
 #
 # The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral.
 #
-# **Dimensions turn the ranking round here.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples. An entry's score multiplies a reward to which all entries contribute: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
+# **A shared reward turns the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples. An entry's score multiplies the whole sum: its error grows like $\sqrt d$, and would not with its own term alone. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
@@ -836,7 +836,7 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 # %% [markdown]
 # About 4, where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and not bias. Here a lower temperature has less bias and more variance, but for the two lowest, whose bias is within the luck of the draws.
 #
-# So *which is best?* has no answer without *for how many draws?* For 12 units the biased draws have less than half of the score function's error here, and the mean put in has less than these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. For the largest cost the score function has the least error of the five. With a fourth power or a bump for the square, the order for few draws is another one (section 7).
+# So *which is best?* has no answer without *for how many draws?* For 12 units an answer of zero beats the score function here, the biased draws beat zero, and the mean put in beats these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. For the largest cost the score function has the least error of the five. With a fourth power or a bump for the square, the order for few draws is another one (section 7).
 #
 # One rival has no noise at all. `miss` sees the sum alone, whose probabilities are a convolution, and the check computes the mean so. Where $f$ sees each dial, $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here. Where you can afford the sum, sum.
 
@@ -881,7 +881,7 @@ assert shares["bump"]["straight through p"][0] > 0.75 * shares["bump"]["score fu
 assert shares["square"]["straight through p"][0] < 0.5 * shares["square"]["score function"][0]
 
 # %% [markdown]
-# In this run the score function is first of the five, or level with the first, for 12 000 evaluations of the square, the fourth power and the bump. For 12, Gumbel-softmax has less than half of its error. The rest is a matter of $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
+# In this run the score function is first of the five, or level with the first, for 12 000 evaluations of the square, the fourth power and the bump. For 12, zero beats it, and Gumbel-softmax beats zero. The rest is a matter of $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
 #
 # The two ends can be joined. Take the tangent of $f$ at $p$ for a baseline, and add the mean put in, which is that tangent's own gradient: **MuProp** (Gu and others, 2016). Nothing is biased. For the square the score function's error becomes smaller by more than a quarter in the check of section 6.
 
@@ -1003,7 +1003,7 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing lost the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (sections 2 and 3).
 # - The score function has the mean zero, so a baseline changes the scatter and not the mean (sections 3 and 4).
-# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; on a sum over dimensions the score function's error grew, and its own did not. Across a jump it is none at all (section 5).
+# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; with a whole sum as reward the score function's error grew, its own did not. Across a jump it is none at all (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |

@@ -637,7 +637,7 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks carry a point across. The samples from noise look right because the noise covered all five clusters from the start, not because the chain has forgotten where it began. Diffusion models go around that:
+# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across (400 steps of 0.1, then 100 of 0.01, leave about 0.27). The samples from noise look right because the noise covered all five clusters from the start. Diffusion models go around that:
 # they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
@@ -827,7 +827,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * (2 -
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate are further off: in 64 dimensions few images are near a given one. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). For cleaning such digits, too, you need no network. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's, as printed.
+# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). For cleaning such digits, too, you need no network. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's, as printed.
 #
 # One more thing can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981).
 #
@@ -915,7 +915,7 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # - The score $\nabla \log p$ is a field of arrows towards the points. A normalising constant does not change it (section 1).
 # - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
 # - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
-# - On the ring one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
+# - On the ring one probe for each point and step trains as well as the exact trace; Langevin steps turn noise into samples; small ones cross gaps slowly (sections 4 and 5).
 # - In 64 dimensions the gradient with one probe takes a small part of the exact trace's processor time. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
 #
 # | Trap | What you see | What to do |
