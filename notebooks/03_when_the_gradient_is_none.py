@@ -541,7 +541,7 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the first case nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. Pass the loss that you meant.
+# In the first case nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads elsewhere. Pass the loss that you meant.
 #
 # In the second case the value is right, but the tape holds `squared` and has never heard of the product. Move that line into the block, and the
 # gradient is $20a = 40$.
