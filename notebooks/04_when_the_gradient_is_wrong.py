@@ -73,7 +73,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# After "is NaN" stands a **code**: `explain`'s short name for the mechanism. A NaN is a symptom, which may come from a logarithm, a root or an overflow, and each wants another cure: hence another code. Ten mechanisms occur on this page; the sentence below the code says what happened. Then come the element and your line. `SelectV2`, TensorFlow's name for this `tf.where`, passed 0 back, and `Log` made NaN of it.
+# After "is NaN" stands a **code**: `explain`'s short name for the mechanism. A NaN is a symptom, which may come from a logarithm, a root or an overflow, and each wants another cure. Ten mechanisms occur on this page; the sentence below the code says what happened. Then come the element and your line. `SelectV2`, TensorFlow's name for this `tf.where`, passed 0 back, and `Log` made NaN of it.
 #
 # **You will be able to**
 #

@@ -438,7 +438,7 @@ except TypeError as error:
 # %% [markdown]
 # The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too, and TensorFlow refused this one, which
 # cannot. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the argument, and a list with one
-# gradient for each variable. Below, a tape of its own supplies both. For that the layer runs once more, on the backward pass. With dropout it would draw a second mask there, and the gradient would belong to a value that was never returned. For such a layer open the tape on the forward pass, around the one call.
+# gradient for each variable. Below, a tape of its own supplies both. For that the layer runs once more, on the backward pass.
 
 
 # %%
@@ -466,7 +466,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are the layer's own.
+# The gradient with respect to the input is limited, and the variables' gradients are the layer's own. But a layer with dropout would draw a second mask in `backward`, and the gradient would belong to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the
 # graph is being traced there is no number yet. In a compiled `tf.function` the backward function must be **traceable**: no `float(...)` of a tensor, no `.numpy()`. To look at a gradient on its
@@ -869,7 +869,7 @@ gradcheck.check_gradient(lambda x: check_contrast(x, 1.5), d_image, check_image,
 gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5, rtol=1e-5)
 
 # %% [markdown]
-# `contrast_slopes` is the same before and after, and so is `tf.image`. The registry is **global**: one table for the whole process.
+# The registry is **global**: one table for the whole process.
 # Enter an operation that you have written yourself. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
 
 # %% [markdown]

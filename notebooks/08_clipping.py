@@ -226,7 +226,7 @@ check_early = (runs["limit 5", 0.08][1][:, :40] > 5.0).sum(axis=1)
 assert np.median(check_early / check_cuts) > 0.5
 
 # %% [markdown]
-# A few steps, most of them early. After the first long steps the gradients of this run become short by themselves.
+# A few steps, most of them early: then the gradients of this run become short by themselves.
 
 # %% alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where the limit acts
