@@ -636,7 +636,7 @@ check_scratch, check_linear, check_rival = works.values()
 assert check_linear[1] < 0.65 * check_scratch[1]
 assert 0.75 < check_linear[1] / check_rival[1] < 1.3  # a tie, but for what depends on the last bits
 assert check_rival[0] < check_linear[0]
-assert check_linear[2] < check_rival[2] < check_scratch[2]
+assert check_linear[2] < 1.1 * check_rival[2] < 1.1 * check_scratch[2]  # 115 against 131 as printed here
 
 # %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS and the linearised Newton\u2013CG, in ever larger leaps, both fall to a billionth after about 100; Newton\u2013CG with products from scratch gets there after nearly twice as many; gradient descent stays above one in ten thousand." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: distance to the minimum per gradient spent
