@@ -345,7 +345,7 @@ exercises.one_day.check(direction)
 # %% [markdown]
 # ## 4. Two hundred theatres learn
 #
-# Section 3 measured how single estimates scatter. What does the scatter cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the learning rate out of seven that is best for it, by the takings of two hundred *other* theatres.
+# Section 3 measured how single estimates scatter. What does the scatter cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the best learning rate of seven, tried on two hundred *other* theatres.
 
 
 # %%
@@ -383,7 +383,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# So much for gradients. Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on two hundred other theatres. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
+# So much for gradients. Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -855,7 +855,7 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 # %% [markdown]
 # ## 7. Going further: another objective, another order
 #
-# Section 6's ranking is one for a square. The same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
+# Section 6 ranked the five for a square. Does their order hold? Here is the same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
 
 # %% tags=["nbval-ignore-output"]
 settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)
@@ -893,7 +893,7 @@ assert shares["bump"]["straight through p"][0] > 0.75 * shares["bump"]["score fu
 assert shares["square"]["straight through p"][0] < 0.5 * shares["square"]["score function"][0]
 
 # %% [markdown]
-# In this run the score function is first of the five, or level with the first, for 12 000 evaluations of the square, the fourth power and the bump. For 12, zero, whose error is 1, beats it, and Gumbel-softmax beats zero. The rest is a matter of $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
+# For 12 000 evaluations, in this run, the score function is first of the five, or level with the first, with all three objectives. For 12, zero, whose error is 1, beats it, and Gumbel-softmax beats zero. What is best there depends on $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
 #
 # The two ends can be joined. Take the tangent of $f$ at $p$ for a baseline, and add the mean put in, which is that tangent's own gradient: **MuProp** (Gu and others, 2016). Nothing is biased. For the square the score function's error becomes smaller by more than a quarter in the check of section 6.
 
