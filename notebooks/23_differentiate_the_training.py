@@ -618,7 +618,7 @@ assert 1.5 < products_for(second_derivatives=True) / products_for(second_derivat
 #
 # ### The rivals
 #
-# What would you bet against it? Six rivals, in the order of the printed lines:
+# What would you bet against second order? Six rivals, in the order of the printed lines:
 #
 # - **Reptile** (Nichol and others) takes a few steps on each task and moves the start towards where they end.
 # - The joint start gets *time*: three times the rounds, then 300 steps of Adam on the ten points, in place of one.
@@ -714,7 +714,7 @@ for kind, error in rivals.items():
 # %% [markdown]
 # *Which start, for one step?* Reptile stays behind second order, as first order did. ANIL is ahead: the forty features may stay as they are, and the one step needs the last layer alone.
 #
-# *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam. A linear solve on its features is ahead of all single steps, and on the *learnt* start's features it leaves 0.04, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others).
+# *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam. A linear solve on its features is ahead of all single steps, and on the second-order start's features it leaves 0.04, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others).
 #
 # *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #
