@@ -173,8 +173,8 @@ exercises.slope_at_five.check(slope_at_five)
 # %% [markdown]
 # ## 3. The map
 #
-# Under each title stand the notebooks to read before it. Each runs on its own. The dark ones are
-# a notebook that you want to read, the parameter `goal`, and all that it rests on.
+# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook that you want to read, the parameter `goal`, here 13,
+# and all that it rests on. An arrow leads from a notebook to one that needs it: follow them from 00.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
@@ -212,7 +212,7 @@ collection = {
 }
 
 
-# %% alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows in the order of reading, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows, each from a notebook to one that needs it; the others are white. Without another goal the dark ones are 00, 01, 09, 10, 11 and 13." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
@@ -234,15 +234,15 @@ for n, (part, _, _) in collection.items():
     columns.setdefault(part, []).append(n)
 place = {n: (x, y) for x, column in enumerate(columns.values()) for y, n in enumerate(column)}
 longest = max(map(len, columns.values()))
-half, tall = 0.4, 0.35  # of a box: half its width, half its height
+half, tall = 0.42, 0.37  # of a box: half its width, half its height
 
-_, ax = plt.subplots(figsize=(2.4 * len(columns), 0.68 * longest + 1.1), layout="constrained")
+_, ax = plt.subplots(figsize=(2.4 * len(columns), 0.74 * longest + 1.1), layout="constrained")
 for n, (_, title, needs) in collection.items():
     (column, row), dark = place[n], n in route
     colours = {"facecolor": plots.BLUE if dark else "white", "edgecolor": plots.BLUE, "zorder": 2}
     ax.add_patch(plt.Rectangle((column - half, row - tall), 2 * half, 2 * tall, **colours))
-    words = textwrap.fill(f"{n}  {title}", 25) + (f"\nneeds {', '.join(needs)}" if needs else "")
-    ax.text(column, row, words, ha="center", va="center", fontsize=7.5, color="white" if dark else "black")
+    words = textwrap.fill(f"{n}  {title}", 26) + (f"\nneeds {', '.join(needs)}" if needs else "")
+    ax.text(column, row, words, ha="center", va="center", fontsize=9, color="white" if dark else "black")
     for need in direct(n) if dark else []:
         other, above = place[need]
         bend = 0.0
@@ -261,9 +261,9 @@ for n, (_, title, needs) in collection.items():
             start = corners[-1]
         ax.annotate("", end, start, arrowprops=look, zorder=3)
 for column, part in enumerate(columns):
-    ax.text(column, -0.6, textwrap.fill(part, 22), ha="center", fontsize=9, fontweight="bold")
+    ax.text(column, -0.6, textwrap.fill(part, 22), ha="center", fontsize=10, fontweight="bold")
 ax.set(xlim=(-0.62, len(columns) - 0.5), ylim=(longest - 0.5, -1.2))
-ax.set_title(f"{goal} rests on {', '.join(route[:-1]) or 'nothing'}")
+ax.set_title(f"Before {goal}, read {', '.join(route[:-1]) or 'nothing'}")
 ax.axis("off")
 plt.show()
 
@@ -301,7 +301,7 @@ plt.show()
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 24 + 27 |
 # | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 24 + 23 |
-# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 17 + 25 |
+# | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 16 + 25 |
 #
 # </details>
 #
@@ -313,9 +313,9 @@ plt.show()
 # | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 27 + 34 |
 # | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 28 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
-# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 26 + 31 |
+# | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 27 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |
-# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 22 + 28 |
+# | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 23 + 28 |
 #
 # </details>
 #
@@ -341,7 +341,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 28 | [First aid](28_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 21 + 70 |
+# | 28 | [First aid](28_first_aid.ipynb) | What is wrong with this small program, if anything, and which line needs the repair? | 20 + 70 |
 # | 29 | [Hard cases](29_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 25 + 121 |
 #
 # </details>
@@ -377,7 +377,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The first two draws are equal. The third is not: the generator went on from where it stood.
+# The third draw differs: the generator went on from where it stood.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

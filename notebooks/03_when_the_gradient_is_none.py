@@ -68,7 +68,7 @@ print("d income / d price  =", tape.gradient(income, price))
 # %% [markdown]
 # The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`: *no gradient got through from the target to the source*. That says nothing about the derivative.
 #
-# One of three lines cut the path. In three lines you could guess; in three hundred you need a way to find it.
+# One of three lines cut the path. In three hundred you need a way to find it.
 #
 # **You will be able to**
 #
@@ -119,9 +119,9 @@ exercises.blind_walk.reveal(len(blind))
 assert blind == ["sum"]
 
 # %% [markdown]
-# For one: the target with respect to itself, which is 1. What comes after the break here is computed from a constant, so the tape did not record it either. Asked in this way, the tape does not tell you where the break lies.
+# For one: the target with respect to itself, which is 1. What comes after the break here is computed from a constant, so the tape did not record it either.
 #
-# The trick is to *watch each intermediate tensor*. Then the tape records from there on.
+# So *watch each intermediate tensor*: then the tape records from there on.
 
 # %%
 found = walk(path, watch_each=True)
@@ -246,7 +246,7 @@ with tf.GradientTape() as check_tape:
 assert check_tape.gradient(check_y, price) is None  # nothing leads there
 
 # %% [markdown]
-# A path can break at its beginning, in its middle and at its end. The map shows the sections.
+# The map shows where a path can break, and in which section.
 
 # %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
@@ -307,8 +307,7 @@ assert gradients["constant"] is None
 assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 
 # %% [markdown]
-# By itself, this tape watched the *trainable variable*, and nothing else. The sum of a variable and a number is
-# a tensor, even though a variable went into it.
+# By itself, this tape watched the *trainable variable*, and nothing else.
 #
 # `tape.watched_variables()` lists the one. The cure is `tape.watch`, before the first use.
 
@@ -542,8 +541,10 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
-# gradient is 40.
+# In the first case nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads elsewhere. Pass the loss that you meant.
+#
+# In the second case the value is right, but the tape holds `squared` and has never heard of the product. Move that line into the block, and the
+# gradient is $20a = 40$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -584,7 +585,7 @@ except LookupError as error:
 # To pass nothing back is a *decision*. `tf.round` did so without a word, and so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
-# *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation. It says nothing about the mathematics.
+# *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation.
 #
 # Here the gap can be closed. Contrast stretches a pixel's distance from its channel's mean: $m + f\,(p - m)$.
 
@@ -634,7 +635,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`; of Keras variables, the `.value`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. An unconnected Keras variable makes an error of it, here `AttributeError: 'str' object has no attribute '_type_enum'`: pass its `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -671,8 +672,14 @@ assert by_default is None
 np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
 check_layer = tf.keras.layers.Dense(1)
 check_layer.build((None, 2))
-with tf.GradientTape() as check_tape:
+check_refused = None
+with tf.GradientTape(persistent=True) as check_tape:
     check_y = b**2
+try:
+    check_tape.gradient(check_y, check_layer.kernel, unconnected_gradients="zero")
+except AttributeError as error:
+    check_refused = error
+assert check_refused is not None
 check_zeros = check_tape.gradient(check_y, check_layer.kernel.value, unconnected_gradients="zero")
 np.testing.assert_array_equal(check_zeros, [[0.0], [0.0]])
 assert too_late.numpy() == 0.0
@@ -751,7 +758,7 @@ draw(tape, y, x)
 plt.show()
 
 # %% [markdown]
-# As long as both cuts are there, the answer is `None`. Repair one, and the gradient exists, with that path's part alone. `explain` then answers *exists*.
+# As long as both cuts are there, the answer is `None`. Repair one, and the gradient exists, with that path's part alone.
 #
 # Below, NumPy is at work in one target, so that "this constant was made from that value" is only likely: the answer is marked *probable*. The other comes from a frozen Keras layer:
 
@@ -841,7 +848,7 @@ with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(layer.kernel)
     except ValueError as error:
         refused = error
-        print("ValueError:", str(error)[:32], "…")
+        print("ValueError: Passed in object …", str(error).rpartition("> ")[2])
 
     tape.watch(layer.kernel.value)
     loss = tf.reduce_mean(layer(examples) ** 2)
@@ -851,7 +858,7 @@ print("dloss/dkernel:", dl_dkernel.shape)
 print("dloss/dbias:  ", dl_dbias)
 
 # %% [markdown]
-# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
+# **The fix:** `.value` is the `tf.Variable` inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -901,7 +908,7 @@ assert unwritten < 1e-5
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a non-trainable variable, a tensor, `watch` after use | `None`, or a part of the gradient | `watch` before the first use |
-# | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
+# | `tape.watch(layer.kernel)` in Keras 3 | `ValueError`: a `Variable`, "not tf.Tensor or tf.Variable" | `tape.watch(layer.kernel.value)` |
 # | `np.log1p`, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
@@ -915,7 +922,6 @@ assert unwritten < 1e-5
 # **Further reading**
 #
 # - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), section "Getting a gradient of `None`".
-# - A. Agrawal and others (2019), ["TensorFlow Eager: A multi-stage, Python-embedded DSL for machine learning"](https://arxiv.org/abs/1903.01855): how the tape records.
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432): the straight-through estimator.
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): the reverse mode, and what a tape is.
 #

@@ -249,7 +249,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 #
 # Rounding is the other classic. On the last line, the wrapper `tf.grad_pass_through(tf.round)` rounds, and passes the gradient on unchanged.
 #
-# Both gradients are wrong on purpose: they are not the derivative of the value. Use them where you know why.
+# Both gradients are wrong on purpose: they are not the derivative of the value.
 
 # %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
@@ -466,7 +466,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are the layer's own.
+# The gradient with respect to the input is limited, and the variables' gradients are the layer's own. But a layer with dropout would draw a second mask in `backward`, and the gradient would belong to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the
 # graph is being traced there is no number yet. In a compiled `tf.function` the backward function must be **traceable**: no `float(...)` of a tensor, no `.numpy()`. To look at a gradient on its
@@ -517,6 +517,33 @@ dense = tf.keras.layers.Dense
 with mock.patch.object(dense, "call", autospec=True, side_effect=dense.call) as check_calls:
     gradients_of(limited_layer)
 assert check_calls.call_count == 2
+check_dropout, check_ones = tf.keras.layers.Dropout(0.5, seed=seed), tf.ones((4, 50))
+
+
+def check_recorded(v):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(v)
+        check_y = check_dropout(v, training=True)
+    return check_y, lambda upstream: check_tape.gradient(check_y, v, output_gradients=upstream)
+
+
+@tf.custom_gradient
+def check_one_mask(v):
+    check_y, check_back = check_recorded(v)
+    return tf.identity(check_y), check_back
+
+
+@tf.custom_gradient
+def check_two_masks(v):
+    return check_dropout(v, training=True), lambda upstream: check_recorded(v)[1](upstream)
+
+
+for check_f, check_same in ((check_one_mask, True), (check_two_masks, False)):
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_ones)
+        check_y = check_f(check_ones)
+    check_slope = check_tape.gradient(check_y, check_ones)  # at 1, a mask's slope is its value
+    assert np.array_equal(check_slope, check_y) == check_same
 
 # %% [markdown]
 # ## 5. Going further: the second derivative
@@ -550,10 +577,10 @@ assert curvature(log1pexp, 0.0).numpy() == 0.25
 assert np.isnan(curvature(log1pexp, 100.0))
 
 # %% [markdown]
-# NaN is back, one order later. The second tape differentiates what you wrote by TensorFlow's own rules, and $1/(1 + e)$
+# NaN is back, one order later. Your formula mended $f'$; now the second tape differentiates the formula, by TensorFlow's own rules, and its $1/(1 + e)$
 # leads through the infinite `e` again.
 #
-# So give the first derivative a custom gradient of its own. The tempting place for it is inside the backward function, where its value `s` is at hand.
+# So give the first derivative, `upstream * s`, a custom gradient of its own: its slope in `x` is $s\,(1 - s)$, which is 0 at 100. The tempting place is inside the backward function, where `s` is at hand. `upstream2` is the upstream gradient of the second backward pass.
 
 
 # %%
@@ -608,8 +635,11 @@ axes[1].set_title("Eagerly, with a constant upstream: NaN")
 plt.show()
 
 # %% [markdown]
-# The same function, NaN once and `None` twice; the right answer is 0. The rule of `first_derivative` is a derivative *with respect to its argument*. That is
-# `upstream`, which does not depend on `x`. That `s` does is hidden in the closure. In the graph, and where `upstream` is computed from the variable `scale`, `first_derivative` is a box from which no path leads to `x`: `None`. In eager code with the constant `upstream` the box is not recorded, the tape follows the operations that made `s`, and NaN is back.
+# The same function, NaN once and `None` twice; the right answer is 0. The rule gives $s\,(1 - s)$, the slope in `x`, but a tape takes it as the slope in the *argument*, and that is
+# `upstream`. That `s` depends on `x` is hidden in the closure. What the second tape finds depends on whether it recorded the box:
+#
+# - It did in the graph, and where `upstream` is computed from the variable `scale`. From the box the way back leads to `upstream`, which does not depend on `x`: `None`.
+# - It did not in eager code with the constant `upstream`, since nothing watched enters the box. So the tape follows the operations that made `s`, through the infinite exponential: NaN.
 #
 # The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
 
@@ -783,7 +813,7 @@ folder.cleanup()
 # - *clip* and *ordinary* give both derivatives. The saved backward function consists of TensorFlow operations, which have derivatives of their own.
 # - *nested* gives the first alone: the custom gradient *inside* the backward function was not saved. The only hint is a warning of "unsaved custom gradients" in the log.
 #
-# So for a second derivative of a saved model, write the backward function as in *ordinary*, with operations that are stable by themselves, such as `tf.sigmoid`.
+# So for a second derivative of a saved model, write the backward function as in *ordinary*.
 
 # %% [markdown]
 # ## 7. Going further: register a gradient for an operation
@@ -839,7 +869,7 @@ gradcheck.check_gradient(lambda x: check_contrast(x, 1.5), d_image, check_image,
 gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5, rtol=1e-5)
 
 # %% [markdown]
-# `contrast_slopes` is the same before and after, and so is `tf.image`. The registry is **global**: one table for the whole process. The second attempt to enter the name was refused.
+# The registry is **global**: one table for the whole process.
 # Enter an operation that you have written yourself. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
 
 # %% [markdown]
@@ -904,6 +934,5 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
 # - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 3, in a network.
-# - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
 # **Read next:** [08 Clipping](08_clipping.ipynb) limits a gradient, after the tape and inside a model.

@@ -107,7 +107,15 @@ runtime.start(seed)
 
 # %% [markdown]
 # This **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten copies start from different random weights, and each takes 200 steps of plain
-# gradient descent at the rate 0.08. Then the ten start again, with one line more in the step.
+# gradient descent at the rate 0.08. Then the ten start again, and what is new is `clip`. A step, folded into the set-up, ends with these lines:
+#
+# ```python
+# gradients = tape.gradient(loss, parameters)
+# norms = norms.write(k, tf.linalg.global_norm(gradients))  # as it is before clipping
+# parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
+# ```
+#
+# So `clip` changes the gradients of all five parameters, before the step is taken:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -142,7 +150,7 @@ assert last_step(runs["no clipping", 0.08][1])[died].max() < 40
 assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 
 # %% [markdown]
-# Without the line most of the ten die in the first dozen steps or so: the gradient overflows. With it none does.
+# Without clipping most of the ten die in the first dozen steps or so: the gradient overflows. With it none does.
 # So the networks *need* clipping? Section 2 has the run that answers this.
 #
 # **You will be able to**
@@ -218,7 +226,7 @@ check_early = (runs["limit 5", 0.08][1][:, :40] > 5.0).sum(axis=1)
 assert np.median(check_early / check_cuts) > 0.5
 
 # %% [markdown]
-# A few steps, most of them early. After the first long steps the gradients of this run become short by themselves.
+# A few steps, most of them early: then the gradients of this run become short by themselves.
 
 # %% alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where the limit acts
@@ -623,8 +631,7 @@ np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
 np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 
 # %% [markdown]
-# Not 0.5, although the name suggests it. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
-# number, but no 4 ever meets the clip.
+# Not 0.5, although the name suggests it. The TensorFlow guide says of this example "clips 4 to 2": 2 it is, but no 4 ever meets the clip.
 #
 # The backward function receives the *upstream* gradient. Between this clip and the target lies nothing, so it receives 1 and passes on 0.5, and then the chain
 # rule multiplies by $2v = 4$. And for `25 * v * v`, whose derivative at 2 is 100? Where would the clip have to be?

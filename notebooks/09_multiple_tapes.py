@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 25 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 16 to read, 25 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -106,7 +106,8 @@ plt.show()
 # One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a
 # constant, and $2x = 6$. To `tape_1` it is not: $2x + 3x^2 = 33$. Asking the first did not use up the second.
 #
-# The second tape holds a second **record**. Those below watch something else, are dropped at another time, or hold the first one's backward pass.
+# The second tape holds a second **record**. The second tapes of this page watch another source, are dropped at another time, or record the first one's
+# backward pass.
 #
 # **You will be able to**
 #
@@ -230,9 +231,10 @@ assert len(check_rows) > 1
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
 #
-# `watch_accessed_variables=False` turns automatic watching off; `watch` names the sources.
+# In section 1 the sources were tensors, and you named them with `watch`. A model's weights are variables, and by default a tape watches every
+# trainable one that it meets. Where a tape is to leave some of them out, `watch_accessed_variables=False` turns that off, and `watch` names the rest.
 #
-# The model has two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
+# Take a model of two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
 # %%
 inputs = tf.random.normal((7, 5))
@@ -305,17 +307,15 @@ ax.set_yticks(range(len(tapes)), labels=list(tapes))
 plt.show()
 
 # %% [markdown]
-# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, and eight times `None`.
-#
-# The variables that each of them has watched:
+# Seven gradients, and eight times `None`. The variables that each tape has watched:
 
 # %%
 for name, tape in tapes.items():
     print(f"{name:<8}", [variable.name for variable in tape.watched_variables()])
 
 # %% [markdown]
-# What did the head's tape write down? A solid border means *recorded*, a dashed one *not recorded*. The
-# dashed arrow with a cross is where the gradient is cut.
+# The third tape lists none: its source is a tensor. What did the head's tape write down? A solid border means *recorded*, a dashed one *not
+# recorded*. The dashed arrow with a cross is where the gradient is cut.
 
 # %% alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the record of the head's tape
@@ -328,7 +328,7 @@ draw(tape, loss, [w1, w2])
 plt.show()
 
 # %% [markdown]
-# The first layer ran and left no record. The record begins at the product with `w2`, and goes on to the loss.
+# The first layer ran and left no record. The record begins at the product with `w2`.
 #
 # One tape that watches all five would have answered for all, in one backward pass.
 
@@ -623,7 +623,7 @@ exercises.half_way.check(changed_half_way)
 # %% [markdown]
 # ## 6. Check it independently
 #
-# The two slopes at 0 by central differences, in float64:
+# Section 1's two slopes at 0 by central differences, in float64; the check adds section 3's seven gradients:
 
 
 # %%
@@ -633,9 +633,6 @@ def sigmoid_numpy(x):
 
 slopes = [float(gradcheck.numerical_jacobian(f, 0.0)) for f in (np.sin, sigmoid_numpy)]
 print("sin, sigmoid at 0:", [round(slope, 6) for slope in slopes])
-
-# %% [markdown]
-# The check below also compares the seven gradients of section 3 with central differences.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -675,8 +672,6 @@ for found in gradients.values():
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
-# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855).
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, ["Automatic Differentiation in Machine Learning: a Survey"](https://arxiv.org/abs/1502.05767).
 # - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
 # - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.
 #

@@ -322,7 +322,7 @@ draw(recorded, squared_norm, [kernel, bias])
 plt.show()
 
 # %% [markdown]
-# This is what the outer tape recorded, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same.
+# The outer tape's record, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same.
 # The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the bias once.
 #
 # Two things can go wrong. First, let the loss be the plain sum of the layer's outputs.
@@ -542,8 +542,10 @@ np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no e
 # %% [markdown]
 # ## 5. A second derivative that is wrong
 #
-# Here are seven samples, a kernel, layer normalisation, softplus, and a weighted
-# sum as the score, in float64. The penalty is the squared norm of the score's gradient with respect to the samples.
+# So far no layer was normalised. The *critic* of a Wasserstein GAN gives each sample a score, and its training penalises the score's gradient with
+# respect to the sample; Gulrajani and others (2017) recommend layer normalisation for it. Here is a small critic, in float64: a kernel, layer
+# normalisation, softplus, and a weighted sum as the score. Seven samples' scores are added up, and the penalty is the squared norm
+# of the sum's gradient with respect to the samples.
 
 # %%
 generator = np.random.default_rng(seed)
@@ -636,8 +638,7 @@ plt.suptitle("The Hessian of the variance of three numbers")
 plt.show()
 
 # %% [markdown]
-# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. It is symmetric, so a check
-# of symmetry does not find it. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
+# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
 # `GroupNormalization(1)` and `BatchNormalization` with `training=True`, too. [A table](../ci/derivative_audit/RESULTS.md) lists more derivatives of
 # TensorFlow and Keras that are wrong.
 #
@@ -766,7 +767,7 @@ exercises.taylor.check(taylor)
 # ## 7. Going further: keep the Keras layer
 #
 # `value_and_gradient` of `tapelab.derivatives` evaluates the score below without the stop in `moments`. It returns the value and a gradient, which
-# the outer tape differentiates. The layer is Keras' own.
+# the outer tape differentiates.
 
 # %%
 with tf.GradientTape() as outer:
@@ -793,7 +794,7 @@ np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gra
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Two oracles without a tape. For the function of section 2, take central differences of the gradient in closed form.
+# For the function of section 2, take central differences of the gradient in closed form.
 #
 # For the training objective of section 4 take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
 # $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and its central
@@ -864,7 +865,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): higher-order gradients, input gradient regularisation.
 # - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
-# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty, with layer normalisation recommended.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): the critic of section 5.
 # - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468).
 #
 # **Read next:** [11 Jacobians](11_jacobians.ipynb) keeps every output apart instead of adding them up.

@@ -415,9 +415,7 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 # %% [markdown]
 # ## 4. Several sources, several targets
 #
-# Here `sources` is a dictionary, and so is the result.
-#
-# No path leads from `unused` to `y`: that is `None`, or zeros of the full shape if you ask for them.
+# So far there was one source and one target. Now ask for three variables at once: the layer's two, and `unused`, from which no path leads to `y`.
 #
 # The first line below holds back a warning: outside a `tf.function` each of these calls of `jacobian` traces a new graph (section 9).
 
@@ -434,6 +432,8 @@ print("bias:  ", jacobians["bias"].shape)
 print("unused:", jacobians["unused"], "or", zeros.shape)
 
 # %% [markdown]
+# The result has the dictionary's keys. For `unused` it is `None`, or zeros of the full shape if you ask for them.
+#
 # Targets are another matter. `jacobian` refuses a list of two, with a message that speaks of something else:
 
 # %%
@@ -811,8 +811,6 @@ np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
 assert by_letters.shape == (3, 4)
 
 # %% [markdown]
-# Your turn, without a tape.
-#
 # ### Exercise: Running sums (4 min)
 #
 # $y_i = x_0 + x_1 + \dots + x_i$, which is `tf.cumsum(x)`. Return its Jacobian at a vector `x` of $n$ numbers, of the dtype of `x`.
@@ -881,8 +879,7 @@ print("traces in three eager calls:   ", eager_traces)
 print("traces in three compiled calls:", len(upstreams))
 
 # %% [markdown]
-# In the check, an eager call takes more than three times as long as a compiled one. The stack has a price, too: an **intermediate gradient**, once
-# for each target element. Take a network of 5 features, 4096 hidden units and 6 outputs, and read the shapes off the traced graph:
+# The stack itself has a price, too: an **intermediate gradient**, once for each target element. Take a network of 5 features, 4096 hidden units and 6 outputs, and read the shapes off the traced graph:
 
 # %%
 into_hidden = tf.random.normal((inputs, hidden)) / np.sqrt(inputs)
@@ -950,8 +947,8 @@ np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 # %% [markdown]
 # ## 10. Going further: weights for a target
 #
-# The opening's `gradient` weighed both outputs with 1. A cotangent puts weights of your own there, and you may choose them when the recording is
-# over.
+# Sections 5 to 9 paid for whole Jacobians. Where you want one weighted sum of the rows, section 1's single backward pass is enough. The opening's
+# `gradient` weighed both rows with 1; here you choose the weights, when the recording is over.
 
 # %%
 knob = tf.Variable(2.0)
@@ -1036,7 +1033,6 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians".
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition.
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
 # - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): the stack of section 7.
 #
 # **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does;

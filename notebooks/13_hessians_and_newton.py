@@ -135,9 +135,7 @@ plt.show()
 # ## 1. The Hessian of a layer
 #
 # Differentiate every element of a gradient again, with respect to every element of the source, and you have the **Hessian**:
-# the Jacobian of the gradient. Where a layer calls `tf.nn.moments`, tapes can get it wrong
-# ([10](10_higher_order_gradients.ipynb), section 5). For Rosenbrock's
-# function you can do it by hand:
+# the Jacobian of the gradient. For Rosenbrock's function you can do it by hand:
 #
 # $$H = \begin{pmatrix} 1200\,w_0^2 - 400\,w_1 + 2 & -400\,w_0 \\ -400\,w_0 & 200 \end{pmatrix},$$
 #
@@ -277,9 +275,11 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None, here: one example more brings up to six rows of $J$. An example for which a ReLU unit is off says nothing of the unit's five weights: a unit that
-# is on for two examples only leaves at least three zeros. Nor does `tanh` prevent them: with two examples the loss sees this
-# kernel through $2 \times 8$ numbers, so at most 16 eigenvalues differ from zero.
+# None, here: each further example adds up to six rows to $J$. Still, more examples do not always help. A hidden ReLU unit has five weights in this
+# kernel, and the loss sees them only through the examples for which the unit is on. Were it on for two, the loss would see two numbers instead of
+# five, and at least three eigenvalues would be zero.
+#
+# `tanh` is never off, and yet two examples show the loss only $2 \times 8$ numbers: at most 16 eigenvalues differ from zero.
 #
 # The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel.
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 19 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -379,7 +379,8 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# On the left of the right panel the start of the operations hides the exponents: they come from counting.
+# In the right panel the smallest networks take nearly the same time: starting the operations costs a fixed amount, and there it is most of a call. A
+# line fitted to these times has neither slope. So take the exponents from the counts, on the left.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -417,7 +418,7 @@ print("weights:", weight_count)
 print(f"Hessian: {4 * weight_count**2 / 2**30:.1f} GiB")
 
 # %% [markdown]
-# And the network is small. `tapelab.derivatives` counts before it allocates, the copies that assemble the matrix too, and refuses here. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
+# `tapelab.derivatives` counts before it allocates, the copies that assemble the matrix too, and refuses here. Its message names what to use instead: `hvp`, whose result takes 1 MiB.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -746,7 +747,7 @@ plt.show()
 # %% [markdown]
 # Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
 #
-# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number. Whether that pays depends on three times, of the first call, of a later one and of an eager one.
+# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_first_aid.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 6 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 5 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -164,6 +164,8 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
+# `left_tensorflow` is its name for the cause: `np.abs` read the numbers, and to the tape the array that came back is a constant. The line is that of `distance`, not that of the loss. The hint serves all such programs; in this one it means `tf.abs`.
+#
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
 
@@ -261,8 +263,8 @@ def repaired(kernel, x):
 exercises.pixels.check(cause, repaired)
 
 # %% [markdown]
-# **Case 5.** Gradient descent, written as in the textbook: $w \leftarrow w - 0.1\,g$. One step works. (After [a reader's question](https://github.com/dragen1860/Deep-Learning-with-TensorFlow-book/issues/156) about a tensor where a variable was meant, and the
-# [guide](https://www.tensorflow.org/guide/autodiff), which has it first among the causes of `None`.)
+# **Case 5.** Gradient descent, written as in the textbook: $w \leftarrow w - 0.1\,g$. One step works. (After [a reader's question](https://github.com/dragen1860/Deep-Learning-with-TensorFlow-book/issues/156) and the
+# [guide](https://www.tensorflow.org/guide/autodiff).)
 
 
 # %%
@@ -696,7 +698,7 @@ def repaired(w, x, labels):
 exercises.right_answers.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** A network whose output kernel starts at 0, so that its first answer is 0. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13), where weights start at 0, and, in PyTorch, [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4) whether such a network can be trained).
+# **Case 14.** A network whose output kernel starts at 0, so that its first answer is 0. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13) and, in PyTorch, [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4)).
 
 
 # %%
@@ -749,7 +751,7 @@ plt.show()
 # %% [markdown]
 # The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
 #
-# Where *both* kernels of this network start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, so the output kernel's gradient is 0 as well.
+# Where *both* kernels start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
 #
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
 
@@ -1058,13 +1060,13 @@ for check_make, check_right, check_broken, check_data, check_how in (
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | NumPy, `float`, `predict` between source and loss | `None`; on one of two paths a wrong number | TensorFlow's operation; `model(x)` |
-# | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)`, without `w =` |
-# | `tf.Variable([2, 0])` | `None` | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
+# | NumPy, `float`, `predict` between source and loss | `None` if no other path is left; else a part of the gradient | TensorFlow's operation; `model(x)` |
+# | `w = w - rate * g`, where the next tape does not watch `w` | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
+# | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
-# | gradients of `trainable_variables`, applied to `variables` | the frozen layer moves | one list for both |
-# | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |
+# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen layer moves | one list for both |
+# | zeros in place of a rightful `None` | with momentum from an earlier step, a head that drifts | hand the `None` on |
 #
 # **Further reading**
 #

@@ -78,12 +78,12 @@ for name, program in programs.items():
 #
 # - find the line at which a gradient loses its path, and decide what is to be differentiated (section 1),
 # - tell a NaN's birthplace from where it shows, and keep it from being born (section 2),
-# - tell a flat path from a right zero, and find a number that is wrong and looks fine (section 3),
+# - tell a zero that holds everywhere from one that holds outside a range, and find a number that is wrong and looks fine (section 3),
 # - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5, where you go further).
 #
 # ## How a case goes
 #
-# As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. The links lead to the public threads after which a case is made. Here every program needs a repair.
+# As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. Here every program needs a repair.
 #
 # Take four sittings: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
 #
@@ -490,6 +490,11 @@ def repaired(start, target, steps):
 exercises.starts_outside.check(cause, repaired)
 
 # %% [markdown]
+# Move the input, as the table says, and you can tell two zeros apart. The opening's softmax runs over one entry and is 1 for every $w$: its zero is right everywhere.
+# Case 8's holds only outside the range.
+#
+# So far a zero gave the fault away. Now a number does not.
+#
 # **Case 9.** The batch is too large for the memory, so its gradient is accumulated over smaller ones (after [torchtune #1875](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
 
 
@@ -1123,7 +1128,6 @@ assert check_named | {8, 11} == cases_named  # 11: explain_retracing, in section
 # - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
 # - P. Micikevicius et al. (2018), ["Mixed precision training"](https://arxiv.org/abs/1710.03740).
 # - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), ["Layer normalization"](https://arxiv.org/abs/1607.06450).
-# - I. Gulrajani et al. (2017), ["Improved training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty.
 # - N. J. Higham (2002), ["Accuracy and stability of numerical algorithms"](https://doi.org/10.1137/1.9780898718027).
 #
 # **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [10 Higher-order gradients](10_higher_order_gradients.ipynb) those behind the second derivatives of section 5,
