@@ -236,7 +236,7 @@ for check_k in (0, 7, 127):  # one feature alone, at one point alone
     np.testing.assert_allclose(check_matrix[5, check_k], check_one[0], rtol=1e-9, atol=1e-9)
 
 # %% [markdown]
-# 26: all four entries, the mixed derivatives twice among them. That is why `laplacian` splits the point into its coordinates. It differentiates twice with respect to $x$ alone, then twice with respect to $y$ alone, and never meets $\partial^2 u / \partial x \partial y$.
+# 26: all four entries, the mixed derivatives twice among them. That is why `laplacian` splits the point into its coordinates. It differentiates twice with respect to $x$ alone, then twice with respect to $y$ alone, and never meets $\partial^2 u / \partial x \partial y$. In your own code, `derivatives.laplacian` is this operator.
 #
 # A second sum is hidden in it, and that one is harmless. `values` holds $u$ at all points, and `gradient` differentiates their sum. Row $n$ of the result is still the slope at point $n$, because $u(x_n)$ depends on $x_n$ and on no other point. A layer in which the points meet would break it; [15](15_batch_jacobians.ipynb) showed one.
 #
@@ -412,7 +412,7 @@ for n in (0, count - 1):
 np.testing.assert_allclose(check_J.numpy()[[0, -1]], check_rows, rtol=1e-8, atol=1e-8)
 
 # %% [markdown]
-# About thirty times lower with 32 units in this run, and eighty times with 64. So these two networks could do it all along, and the points asked for enough: nearly all of Adam's error was the *optimiser's*. Adam scales each weight's slope by a size of its own. The new step divides the slope along each *direction* by its curvature, which $J$ knows, plus $\mu$.
+# About thirty times lower with 32 units in this run, and eighty times with 64. So these two networks could do it all along, and the points asked for enough: nearly all of Adam's error was the *optimiser's*. Adam scales each weight's slope by a size of its own. The new step divides the slope along each *direction* by its curvature, which $J$ knows, plus $\mu$. In your own code, `optimize.levenberg_marquardt` takes such steps.
 #
 # Is there a rival that sees gradients alone and finishes what Adam began? **BFGS** builds an estimate of the whole inverse Hessian. It gets 300 steps.
 
@@ -443,13 +443,11 @@ assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
 # BFGS takes off most of Adam's error in this run. And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
-#
-# In your own code, `derivatives.laplacian` is the operator and `optimize.levenberg_marquardt` takes such steps.
 
 # %% [markdown]
 # ## 3. A small residual is not a small error
 #
-# Take away points: the equation is asked for at 60 of the 300, and there are 128 weights. Solve for these again: features and one least-squares solve.
+# So far 300 points asked for enough. Now take points away: the equation is asked for at 60 of the 300, and there are 128 weights. Solve for these again: features and one least-squares solve.
 #
 # **Predict.** There are more weights than equations, so the residual at the 60 points is zero but for rounding. How large is the mean squared residual *between* the points, beside the one at the 300 points' solution?
 
@@ -509,7 +507,7 @@ exercises.dual.check(step_from_residuals)
 # %% [markdown]
 # ## 4. Features that must be found
 #
-# Go to six dimensions. Let $u$ be a wave across the unit ball, along *one* direction $a$ that nobody tells you, and zero on the sphere:
+# In the plane 128 random slopes were enough. Now go to six dimensions. Let $u$ be a wave across the unit ball, along *one* direction $a$ that nobody tells you, and zero on the sphere:
 #
 # $$u(x) = \big(1 - \lVert x \rVert^2\big)\, \sin\big(3\, a^\top x + \tfrac12\big), \qquad -\Delta u = f.$$
 #
@@ -614,14 +612,14 @@ assert np.linalg.norm(M @ direction) > 0.99 * np.linalg.norm(M, 2)  # it has fou
 # %% [markdown]
 # In six dimensions random slopes point along $a$ only by chance, and in this run fifteen hundred of them leave an error of 5e-3. Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is 3e-5. With the 16 from before the training it is 0.5. That is what a hidden layer adds to a linear solve: it finds features.
 #
-# It is not the only one who can. The matrix $M$ has found $a$ (the check), and 500 features stretched along it, with nothing trained, end at 4e-8. One derivative of the right-hand side was an idea where to look.
+# The matrix $M$ has found $a$, too (the check), and 500 features stretched along it, with nothing trained, end at 4e-8.
 #
 # Both use that this $u$ varies along a single direction, but for the factor that makes it zero on the sphere.
 
 # %% [markdown]
 # ## 5. An unknown coefficient
 #
-# The other use is an equation with an **unknown coefficient** that measurements must determine. Let the membrane of section 1 lie on a spongy bed, which pushes back in proportion to $u$ with an unknown stiffness $\kappa$:
+# Finding features was one use of the network; the other is an equation with an **unknown coefficient** that measurements must determine. Let the membrane of section 1 lie on a spongy bed, which pushes back in proportion to $u$ with an unknown stiffness $\kappa$:
 #
 # $$-\Delta u + \kappa u = f.$$
 #
@@ -748,7 +746,7 @@ assert np.median(np.abs(smoothed - kappa)) > 5 * bars.mean()
 assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 
 # %% [markdown]
-# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run, hardly more than both at once; no error bar comes with their value. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
+# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run; no error bar comes with their value. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
 
 # %% [markdown]
 # ## 6. Check it independently

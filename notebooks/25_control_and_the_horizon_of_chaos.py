@@ -285,10 +285,12 @@ assert np.max(np.abs(swung[:, 0])) < 1.1
 # It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest.
 
 # %% [markdown]
-# What would you do without a tape? Two rivals:
+# What would you do without a tape? Search fewer numbers: a *broken line* has all 120 $u_t$ from its values at a few corners. Two rivals search for these:
 #
-# - The **cross-entropy method** (CEM) draws controls from a normal distribution, keeps the best few, fits the distribution to them, and draws again. It runs at the best of some forty settings. A broken line with 20 corners gives the $u_t$, so that the search has 20 dimensions and not 120.
-# - **Differences** of the residuals, whose squares add up to the cost, with Gauss–Newton's steps ([19](19_fit_and_error_bars.ipynb)). For a broken line with 12 corners a Jacobian takes 12 more simulations. And once more for all 120 forces.
+# - The **cross-entropy method** (CEM) draws the values at 20 corners from a normal distribution, keeps the best few, fits the distribution to them, and draws again.
+# - **Differences** of the residuals, whose squares add up to the cost, with Gauss–Newton's steps ([19](19_fit_and_error_bars.ipynb)). For 12 corners a Jacobian takes 12 more simulations.
+#
+# The differences run once more with all 120 forces.
 
 # %%
 costs_of_batch = tf.function(cost, jit_compile=True)
@@ -335,7 +337,7 @@ def by_differences(corners, budget):
 
 
 # %% [markdown]
-# Counted in operations, a gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many simulations as L-BFGS made.
+# How long may they search? Counted in operations, a gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many simulations as L-BFGS made.
 #
 # **Predict.** How many times as large as L-BFGS's will CEM's cost be in the end?
 
@@ -388,9 +390,9 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# In this run CEM's cost is more than a thousand times L-BFGS's: what it does not do in this many simulations is the fine work. Differences of *twelve* corners do it as well as the tape does. Differences of all the forces do not, by this count: each Jacobian takes 121 simulations, which in one batch take about as long as two gradients.
+# In this run CEM's cost is more than a thousand times L-BFGS's. Differences of *twelve* corners do as well as the tape. Differences of all the forces do not: each Jacobian takes 121 simulations, where a gradient counts as three, and few of them fit.
 #
-# So the tape buys no better minimum here, and hardly time. It buys *all* derivatives in one pass, and nobody has to guess which twelve will do.
+# So the tape buys no better minimum here. It buys *all* derivatives in one pass, and nobody has to guess which twelve will do.
 #
 # <details><summary>Appendix: with other seeds</summary>
 #
@@ -645,7 +647,7 @@ assert abs(slope(4000)) > 1e3
 # %% [markdown]
 # On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that stays in it is of no use.
 #
-# The *average* over a long run is another target. Its limit may change moderately with a parameter although each single state changes explosively. A backward pass returns the derivative of the finite average, which explodes with the length of the run (Lea, Allen and Haine, 2000). Section 7 measures both.
+# The *average* over a long run is another target: section 7 sets its derivative by the tape beside a difference.
 #
 # And the swing-up? Its gradient was worth its steps. Is that because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
 
@@ -677,7 +679,7 @@ assert all(abs(angle - np.pi) < 0.1 for angle, _ in along.values())
 # The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times, while the double pendulum's norm had passed $10^4$ after 10 s. **Look at the norm along the path, not at the number of seconds.**
 #
 # Past the horizon, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
-# they do without derivatives, add noise and average the values ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$ keeps the step short, and leaves its direction as it is.
+# they do without derivatives, add noise and average the values ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5).
 
 # %% [markdown]
 # ## 6. Going further: all exponents
@@ -730,7 +732,7 @@ exercises.exponents.check(exponents)
 # %% [markdown]
 # ## 7. Going further: the derivative of an average
 #
-# Section 5 claimed that the average over a long run may have a moderate derivative, and that a backward pass does not return it. Here it is on the system that Lea, Allen and Haine took: Lorenz's three equations (1963), whose $z$ has a mean near 23.5 at the parameter $\rho = 28$. The target is the mean of $z$ over a time $T$, and its derivative with respect to $\rho$.
+# The average over a long run may have a moderate derivative, and a backward pass does not return it. Here it is on the system that Lea, Allen and Haine (2000) took: Lorenz's three equations (1963), whose $z$ has a mean near 23.5 at the parameter $\rho = 28$. The target is the mean of $z$ over a time $T$, and its derivative with respect to $\rho$.
 # Five hundred runs start at random, and settle for a time of 30 before the mean begins. For each of them there is the tape's derivative, and a difference: the same start with $\rho + 1$ and with $\rho - 1$.
 
 
@@ -837,7 +839,7 @@ assert difference < 1e-3
 # - With such a gradient L-BFGS finds a swing-up. With three times the simulations the cross-entropy method ended a thousand times higher, differences of twelve numbers as low, and differences of all 120 higher (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system, on average; it is not the product of the norms (section 3).
 # - Two runs that differ by $\varepsilon$ part at about $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
-# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. Past it, look less far ahead. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
+# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -226,8 +226,7 @@ exercises.surrogate.check(surrogate_of)
 # %% [markdown]
 # ## 3. A policy, and a baseline
 #
-# Section 2 needed `share`, the formula by which visitors decide. A real theatre does not have it. It does know the probabilities of its *own* decisions, if it lets chance make them. So draw a price for each visitor from seven, with the probabilities $\operatorname{softmax}(\theta)$. That is a **policy**, and its score function needs no knowledge of visitors: what they pay is a number from outside, like a
-# move's reward in a game.
+# Section 2 needed `share`, the formula by which visitors decide. A real theatre does not have it. It does know the probabilities of its *own* decisions, if it lets chance make them. So draw a price for each visitor from seven, with the probabilities $\operatorname{softmax}(\theta)$. That is a **policy**, and its score function needs no knowledge of visitors: what they pay is a number from outside.
 #
 # How good is one such estimate? The cell makes 20 000 of them at $\theta = 0$, each from a single visitor with a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
 
@@ -346,7 +345,7 @@ exercises.one_day.check(direction)
 # %% [markdown]
 # ## 4. Two hundred theatres learn
 #
-# Now let them learn: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the learning rate out of seven that is best for it, by the takings of two hundred *other* theatres.
+# Section 3 measured how single estimates scatter. What does the scatter cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the best learning rate of seven, tried on two hundred *other* theatres.
 
 
 # %%
@@ -384,7 +383,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# Seven prices: for that there is a plainer answer, which counts. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on two hundred other theatres. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
+# So much for gradients. Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -479,9 +478,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # The baseline brings speed: its line rises first. With drinks half of the theatres miss the best price in this run. With leave-one-out the drinks would change nothing: they drop out of every difference.
 #
-# **Counting beats these policies here, by a little, once UCB1 is tuned.** With half of its best $c$ it brings less than the policy with the baseline (the check).
-#
-# A policy's gradient is for what cannot be counted: $\theta$ may be a network's weights.
+# **Counting beats these policies here, by a little, once UCB1 is tuned.** With half of its best $c$ it brings less than the policy with the baseline (the check). So what is the gradient for? Counting needs visits to each of the seven prices. Besides the rewards, the policy's step needs `log_p` alone, and a network can compute that: $\theta$ is then its weights.
 #
 # ### Exercise: The best baseline (8 min)
 #
@@ -497,16 +494,23 @@ exercises.best_baseline.check(answer)
 # %% [markdown]
 # ## 5. Draw so that the tape sees it
 #
-# In section 1 the mean of $x = \mu + {}$ noise had the right gradient. The noise does not depend on $\mu$, and the first term is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling; Rezende, Mohamed and Wierstra, both 2014): $x = \mu + \sigma \varepsilon$.
+# So far the tape saw nothing of the draw, and the score function brought back the second term. In section 1 the mean of $x = \mu + {}$ noise was right without it: the noise does not depend on $\mu$, and the first term is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling; Rezende, Mohamed and Wierstra, both 2014): $x = \mu + \sigma \varepsilon$.
 # The price is a derivative of $f$.
 #
-# Both ways work for a price that scatters around a centre $\mu$, with $\sigma = 2$. The score function of that Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. Let the takings be a smooth hill with ripples:
+# Which of the two scatters less? Try both on a price that scatters around a centre $\mu$, with $\sigma = 2$. Let the takings be a smooth hill with ripples:
 #
 # $$f(x) = x\,(1 - x/40) + \cos(2\pi x / P).$$
 #
-# The mean is known: the hill gives $\mu - (\mu^2 + \sigma^2)/40$, and the cosine $e^{-(2\pi\sigma/P)^2/2} \cos(2\pi\mu/P)$. So each estimator's error can be measured.
+# The score function of this Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. The mean of $f$ is known, so each error can be measured: the hill gives $\mu - (\mu^2 + \sigma^2)/40$, and the cosine $e^{-(2\pi\sigma/P)^2/2} \cos(2\pi\mu/P)$.
 #
-# Every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass, so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. Two rivals do without a tape: central differences; and a sum over a grid, which needs no chance: 60 equally spaced $\varepsilon$ from $-6$ to 6, weighted with their density.
+# Every way may spend 60 evaluations of $f$ on one estimate, and makes 4000 such estimates, at $\mu = 17$:
+#
+# - **the score function**, with 60 draws: alone, with the leave-one-out baseline, or *mirrored*, where each $\varepsilon$ serves again as $-\varepsilon$;
+# - **reparameterisation**, alone or mirrored, with 20 draws: a gradient of $f$ counts as three evaluations, one for the value and two for the backward pass;
+# - **central differences**, with 30 draws, each shifted to both sides;
+# - **a grid**, which needs no chance: 60 equally spaced $\varepsilon$ from $-6$ to 6, weighted with their density.
+#
+# Last, the cell repeats two of the ways where $x$ has $d$ entries, and $f$ is the sum of the hill over them, with the shortest ripples.
 
 
 # %%
@@ -671,23 +675,25 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 # %% [markdown]
 # More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices the short ones. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$. Here, in one dimension:
 #
-# - with the longest ripples reparameterisation is better at this $\mu$; whether mirrored pairs help depends on where $\mu$ lies in a ripple;
+# - with the longest ripples reparameterisation is better at this $\mu$;
 # - with the short ones values are better. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values;
-# - without a baseline or pairs, the score function is the worst of them except for the shortest ripple.
+# - without a baseline or pairs, the score function is the worst of them except for the shortest ripple;
+# - the steps of the differences are the best of five by the true error, which favours them;
+# - the grid's error is below $10^{-8}$, too low for the figure: over *one* number a mean is an integral.
 #
-# The steps of the central differences are the best of five by the true error, which favours them. The grid has an error below $10^{-8}$ for all six periods, too low for the figure: over *one* number a mean is an integral.
-#
-# **A shared reward turns the ranking round.** On the right $x$ has $d$ entries, and $f$ is the sum of the hill with the shortest ripples. An entry's score multiplies the whole sum: its error grows like $\sqrt d$, and would not with its own term alone. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
+# **A shared reward turns the ranking round.** Now the last two rows, and the right panel: $d$ dimensions. An entry's score multiplies the whole sum: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
 # ## 6. Relax a choice, and pay with a bias
 #
-# A choice from $\operatorname{softmax}(\theta)$ can be drawn as noise and an argmax: add to each logit a number $g$ of the Gumbel distribution, $-\log(-\log u)$ with a uniform $u$, and take the largest. Now replace the argmax by a softmax:
+# A choice has such a jump. It can be drawn from $\operatorname{softmax}(\theta)$ as noise and an argmax: add to each logit a number $g$ of the Gumbel distribution, $-\log(-\log u)$ with a uniform $u$, and take the largest. As in section 5, the noise does not depend on the parameter; but the argmax jumps. Replace it by a softmax:
 #
 # $$y = \operatorname{softmax}\big((\theta + g)/\tau\big).$$
 #
-# This is **Gumbel-softmax** (Jang and others 2017; Maddison and others 2017). The tape sees through it. For a small temperature $\tau$ it is nearly a choice, for a large one a mixture of all. What the tape returns averages to the gradient of *another* mean, that of $f(y)$: a **bias** against the one that was meant. If $f$ makes no sense for mixtures, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once with the probabilities $p$, which have no noise in them.
+# This is **Gumbel-softmax** (Jang and others 2017; Maddison and others 2017). The tape sees through it. For a small temperature $\tau$ it is nearly a choice, for a large one a mixture of all. What the tape returns averages to the gradient of *another* mean, that of $f(y)$: a **bias** against the one that was meant.
+#
+# If $f$ makes no sense for mixtures, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013). Here it runs twice: with $y$, and with the probabilities $p$, which have no noise in them.
 #
 # The problem: eight dials, each set to 1, 2 or 5 by chance, and the squared miss of their sum from 16. Its mean is known: $(m - 16)^2 + v$, with the mean $m$ and the variance $v$ of the sum.
 
@@ -738,9 +744,13 @@ entrants["straight through p"] = [lambda copies, f: straight_through(tf.nn.softm
 entrants["mean put in"] = [lambda copies, f: f(tf.nn.softmax(copies))]  # nothing is drawn
 
 # %% [markdown]
-# The last entrant draws nothing. It puts the mean in, $p$ for the choice, as if each dial could stand between its settings.
+# So there are five entrants. The last draws nothing: it puts the mean in, $p$ for the choice, as if each dial could stand between its settings.
 #
-# Again one unit is an evaluation, and a gradient of `miss` counts as three. From 120 000 gradients come the bias and the variance (the score function has no bias: section 2), and with them the error of an average that costs $n$ units: its square is the squared bias plus the variance over the number of draws. For each $n$, the temperature is the best of six by the true error, which favours it.
+# Again one unit is an evaluation, and a gradient of `miss` counts as three. From 120 000 gradients come the bias and the variance (the score function has no bias: section 2), and with them the error of an average:
+#
+# $$\text{error}^2 = \text{bias}^2 + \frac{\text{variance}}{\text{number of draws}}.$$
+#
+# For each cost, the temperature is the best of six by the true error, which favours it.
 #
 # **Predict.** An average for 12 000 units has a thousand times as many draws as one for 12. By which factor is its error smaller, for the straight-through estimator with $p$?
 
@@ -836,14 +846,16 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 # %% [markdown]
 # About 4, where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and not bias. Here a lower temperature has less bias and more variance, but for the two lowest, whose bias is within the luck of the draws.
 #
-# So *which is best?* has no answer without *for how many draws?* For 12 units an answer of zero beats the score function here, the biased draws beat zero, and the mean put in beats these: its gradient costs three units, and its error is 3.2. That is the bias of straight-through with $p$, whose mean it is here, because `miss` is a square and its slope a straight line. For the largest cost the score function has the least error of the five. With a fourth power or a bump for the square, the order for few draws is another one (section 7).
+# So *which is best?* has no answer without *for how many draws?* Read the table at its ends. For 12 units an answer of zero, whose error is the gradient's length, beats the score function here; the biased draws beat zero; and the mean put in beats these, at 3.2. For the largest cost the score function has the least error of the five.
 #
-# One rival has no noise at all. `miss` sees the sum alone, whose probabilities are a convolution, and the check computes the mean so. Where $f$ sees each dial, $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here. Where you can afford the sum, sum.
+# The 3.2 is also the bias of straight-through with $p$: `miss` is a square, so its slope is a straight line, and the slope at the mean is the mean of the slopes. For a fourth power or a bump the order for few draws is another one (section 7).
+#
+# One rival has no noise at all: $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here.
 
 # %% [markdown]
 # ## 7. Going further: another objective, another order
 #
-# Section 6's ranking is one for a square. The same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
+# Section 6 ranked the five for a square. Does their order hold? Here is the same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
 
 # %% tags=["nbval-ignore-output"]
 settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)
@@ -881,14 +893,14 @@ assert shares["bump"]["straight through p"][0] > 0.75 * shares["bump"]["score fu
 assert shares["square"]["straight through p"][0] < 0.5 * shares["square"]["score function"][0]
 
 # %% [markdown]
-# In this run the score function is first of the five, or level with the first, for 12 000 evaluations of the square, the fourth power and the bump. For 12, zero beats it, and Gumbel-softmax beats zero. The rest is a matter of $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
+# For 12 000 evaluations, in this run, the score function is first of the five, or level with the first, with all three objectives. For 12, zero, whose error is 1, beats it, and Gumbel-softmax beats zero. What is best there depends on $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
 #
 # The two ends can be joined. Take the tangent of $f$ at $p$ for a baseline, and add the mean put in, which is that tangent's own gradient: **MuProp** (Gu and others, 2016). Nothing is biased. For the square the score function's error becomes smaller by more than a quarter in the check of section 6.
 
 # %% [markdown]
 # <details><summary>Appendix: sections 4 to 6 over ten seeds</summary>
 #
-# The minimum, the median and the maximum with the seeds 0 to 9. Within each part the ways cost the same, and what is tuned on the true error has an advantage. In section 6 the seed also draws another $\theta$.
+# The minimum, the median and the maximum with the seeds 0 to 9. Within each part the ways cost the same. In section 6 the seed also draws another $\theta$.
 #
 # | Way | How it is tuned | Result: minimum, median, maximum |
 # |---|---|---|
@@ -959,7 +971,7 @@ if days == shops == 200:
 # %% [markdown]
 # ## 8. Check it independently
 #
-# The page measured everything against answers that it knew. Here they are once more without its formulas and without a tape: the best price from a fine grid; the Gaussian mean as an integral, summed on a grid; the dials as a sum over all settings. The derivatives are central differences of these sums.
+# Here are the page's answers without its formulas and without a tape: the best price from a fine grid; the Gaussian mean as an integral, summed on a grid; the dials as a sum over all settings. The derivatives are central differences of these sums.
 
 # %%
 fine = np.linspace(10, 20, 100_001)

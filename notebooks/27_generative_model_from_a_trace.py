@@ -599,9 +599,9 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
     np.testing.assert_allclose(mixture_score(of_some, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent in this run, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The kernel density estimate, plain denoising and the linear model, whose training is one `solve`, are further off here. Denoising in pairs is level with one probe, with no derivative with respect to $x$: used as $+z$ and as $-z$, most of the noise in its target cancels. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. If you know the family of the density, fit that.
+# Nearly the same: an error of two per cent in this run, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. And a probe is cheaper: `exact_trace` takes $d$ backward passes in each step before the one for $w$, `one_probe` takes one. On the ring $d$ is 2, in section 6 it is 64.
 #
-# What does a trace cost? With `exact_trace` a step takes $d$ backward passes before the one for $w$; with `one_probe` it takes one.
+# The kernel density estimate, plain denoising and the linear model, whose training is one `solve`, are further off here. Denoising in pairs is level with one probe, with no derivative with respect to $x$: used as $+z$ and as $-z$, most of the noise in its target cancels. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. If you know the family of the density, fit that.
 #
 # ## 5. Samples
 #
@@ -637,8 +637,7 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across (400 steps of 0.1, then 100 of 0.01, leave about 0.27). The samples from noise look right because the noise covered all five clusters from the start. Diffusion models go around that:
-# they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
+# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise covered all five clusters from the start. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
 # ## 6. Sixty-four dimensions: digits
@@ -827,9 +826,9 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * (2 -
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). For cleaning such digits, too, you need no network. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's, as printed.
+# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). For cleaning such digits, too, you need no network. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's.
 #
-# One more thing can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981).
+# The loss can be read, too, though no clean image appears in it: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus $32/\tau^2$ (Stein 1981).
 #
 # ## 7. Going further: the ring once more, with other numbers of steps
 #
