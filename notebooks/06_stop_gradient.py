@@ -467,7 +467,7 @@ assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 # %% [markdown]
 # Below 1. This loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. With the path open, descent did both. It ended with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not.
+# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. (Q-learning holds its target still with a **target network**: a copy of the weights, renewed now and then.)
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not

@@ -727,7 +727,7 @@ for name, run in fit_runs.items():
 
 # %% alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the same for the network
-draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads again")
+draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads")
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]

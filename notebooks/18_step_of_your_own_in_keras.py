@@ -408,25 +408,6 @@ assert zero["bfloat16"] < 0.02
 assert cosine["float16"] > 0.85
 assert 0.2 < cosine["bfloat16"] < cosine["float16, scaled"]
 assert half["bfloat16, not scaled"] > 0.8
-
-
-def rounded(numbers, here):
-    return tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32) if here else numbers
-
-
-def with_rounded(of_weights, of_logits):
-    """The cosine with float32's gradient where the weights or the logits alone are rounded to bfloat16."""
-    with tf.GradientTape() as tape:
-        tape.watch(weights)
-        kernel_1, bias_1, kernel_2, bias_2 = (rounded(w, of_weights) for w in weights)
-        logits = rounded(tf.nn.relu(x_all @ kernel_1 + bias_1) @ kernel_2 + bias_2, of_logits)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y_all, logits))
-    g = np.concatenate([np.ravel(g) for g in tape.gradient(loss, weights)])
-    return g @ exact / np.linalg.norm(g) / np.linalg.norm(exact)
-
-
-assert 1 - with_rounded(True, False) > 0.3 * (1 - cosine["bfloat16"])
-assert 1 - with_rounded(False, True) < 0.1 * (1 - cosine["bfloat16"])
 keras.config.set_dtype_policy("mixed_float16")
 assert in_half(Careful, keras.optimizers.SGD(0.5), auto_scale_loss=False)[0] > half["Keras' own step"] - 0.05
 assert in_half(Careful, keras.optimizers.Adam(1e-2))[0] > 0.8  # divided by its own size, a small gradient is none

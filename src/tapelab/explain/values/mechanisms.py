@@ -178,17 +178,17 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         spread = np.ptp(upstream, axis=-1).max() if upstream.size else 0.0
         return "constant_output" if x[0].shape[-1] == 1 or spread < 1e-6 * np.abs(upstream).max() else "saturated"
     if known(op).has("cross entropy"):
-        return "constant_output" if x[0].shape[-1] == 1 else "at_minimum"
+        return "constant_output" if x[0].shape[-1] == 1 else "stationary"
     if known(op).has("flat"):
         return "flat_operation"
     if op in ("ReluGrad", "Relu6Grad", "LeakyReluGrad") and position == 1:
         return "piecewise_linear"
     if op in ("Abs", "ComplexAbs"):
-        return "at_minimum" if at_goal else "at_kink"
+        return "stationary" if at_goal else "at_kink"
     if op == "Pow" and position == 1 and (np.real(x[0]) < 0).any():
         return "power_of_negative"
     if op in ("Square", "Pow", "SquaredDifference", "Cos", "Sin", "Cosh", "L2Loss"):
-        return "at_minimum"
+        return "stationary"
     if known(op).has("chooses"):
         return "not_maximum"
     if known(op).has("parts") or known(op).has("selects"):
@@ -225,7 +225,7 @@ def read_from(evidence: Evidence, key: int) -> int | None:
 def _by_product(evidence: Evidence, node: Node, position: int, x: Sequence[np.ndarray]) -> str:
     others = [key for i, key in enumerate(node.inputs) if i != position and evidence.array(key).size]
     if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
-        return "at_minimum"
+        return "stationary"
     zeros = [key for key in others if evidence.measure.zero(evidence.value(key))]
     if not zeros:
         # An operand that was broadcast gets a sum, which may be 0 because its terms cancel.
@@ -234,7 +234,7 @@ def _by_product(evidence: Evidence, node: Node, position: int, x: Sequence[np.nd
     if shrunk_to_zero(evidence, zeros[0]):
         return "underflow"
     if node.op in ("Mul", "MulNoNan") and zeros[0] in evidence.depends:  # as in x * sin(x) at 0
-        return "at_minimum"
+        return "stationary"
     if node.op in ("Mul", "MulNoNan", "RealDiv"):
         return "zero_weights" if evidence.is_learned(zeros[0]) else "multiplied_by_zero"
     return "zero_input" if read_from(evidence, zeros[0]) is None else "zero_weights"

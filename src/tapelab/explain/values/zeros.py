@@ -19,7 +19,7 @@ RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "
 _NEXT_TO_FLAT = 1e-3  # a slope; the gradient of a saturated activation is a thousandth, or less
 _MUCH = 0.25  # of what is quantised lies outside the range: the range does not fit
 # Nothing is wrong where a gradient is zero for one of these reasons.
-BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
+BENIGN = frozenset({"no_effect", "stationary", "hinge_inactive", "not_selected", "not_maximum"})
 
 # What is worth a note where some elements are zero.
 _NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero"})
@@ -85,7 +85,7 @@ def all_zero(evidence: Evidence) -> Story:
         # What came here was too small already: by many steps of one kind, or else the dtype's end is the cause.
         story = magnitude.story(evidence, 0.0)
         return story if story.code == "vanishing" else Story("underflow", node, node.inputs[position])
-    if code in ("constant_output", "at_minimum"):
+    if code in ("constant_output", "stationary"):
         code = _constant_or_stationary(evidence, node, position, code)
     if code == "unknown_zero":
         return Story("unexplained", node, node.inputs[position], is_alarm=False, certain=False)
@@ -111,7 +111,7 @@ def _constant_or_stationary(evidence: Evidence, node: Node, position: int, code:
     if changes is None:
         return code
     if changes:
-        return "unknown_zero" if code == "constant_output" and evidence.target_is_kinked() else "at_minimum"
+        return "unknown_zero" if code == "constant_output" and evidence.target_is_kinked() else "stationary"
     shrunk = any(mechanisms.shrunk_to_zero(evidence, key) for key in (node.inputs[position], *node.outputs))
     return "underflow" if shrunk else "constant_output"
 
@@ -210,7 +210,7 @@ def _cancelled(evidence: Evidence) -> Story:
     node, changes = _cancelling(evidence), evidence.target_changes()
     if node is None or changes is None or (changes and evidence.target_is_kinked()):
         return Story("unexplained", node, node and node.inputs[0], is_alarm=False, certain=False)
-    return Story("at_minimum" if changes else "constant_output", node, node.inputs[0], is_alarm=not changes)
+    return Story("stationary" if changes else "constant_output", node, node.inputs[0], is_alarm=not changes)
 
 
 def _cancelling(evidence: Evidence) -> Node | None:
