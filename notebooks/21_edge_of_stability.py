@@ -323,7 +323,7 @@ print(f"rate 0.25: sharpness {np.median(lower):.2f}")
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 settled_at = np.median(lower)
-exercises.height.reveal(round(float(settled_at), 1))
+exercises.height.reveal(round(float(settled_at)))
 assert 0.95 < settled_at * 0.25 / 2 < 1.06
 check_he = trainings["ReLU from He's start, squared loss"][1]
 check_swapped = descend(tanh_squares, check_he, rate)[1]
