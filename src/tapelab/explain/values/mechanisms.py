@@ -166,12 +166,12 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
     if known(op).has("cuts"):
         if at_goal and op in ("Relu", "Maximum") and _has_margin(evidence, node):
             return "hinge_inactive"
-        is_relu = op.startswith("Relu")
-        arriving = x[0][upstream != 0] if is_relu else x[0]
-        if is_relu and not arriving.any():
-            return "at_kink"
-        is_dead = (arriving <= 0).all() if is_relu else op == "Maximum" and any(o.size == 1 and not o.any() for o in x)
-        return "dead_relu" if is_dead else "clipped"
+        if op.startswith("Relu"):
+            arriving = x[0][upstream != 0]
+            if not arriving.any():
+                return "at_kink"
+            return "dead_relu" if (arriving <= 0).all() else "clipped"
+        return "dead_relu" if op == "Maximum" and any(one.size == 1 and not one.any() for one in x) else "clipped"
     if known(op).has("saturates"):
         return "underflow" if op == "Exp" else "saturated"
     if op in ("Softmax", "LogSoftmax"):
