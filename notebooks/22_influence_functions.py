@@ -122,7 +122,7 @@ print(f"test loss: {before:.3f}")
 
 
 # %% [markdown]
-# 25 of the labels were changed on purpose, to have some harm to find. Now the forecast. Three lines, those of `G`, `s` and `predicted`, give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are trained again, each without one image: four at the harmful end, and the most helpful of four labels.
+# 25 of the labels were changed on purpose, to have some harm to find. Three lines, those of `G`, `s` and `predicted`, forecast the change of the test loss for *each* of the 500 images, should it be left out. Eight models are trained again, each without one image: four at the harmful end, and the most helpful of four labels.
 
 
 # %%
@@ -443,7 +443,7 @@ print(f"curvatures: from {curvatures[0]:.3f} to {curvatures[-1]:.2f}")
 # %% [markdown]
 # This is the valley of section 1: the curvatures span a factor of some eighty. Along the softest directions, held by the weight decay alone, a pull moves the minimum that many times as far as along the stiffest. The inner product gives all the same say.
 #
-# But the coordinates make part of this valley: no pixel is negative, so to raise all of a digit's weights is much like raising its bias. Now rivals at their best. With $\tilde x_i$ the pixels and the 1, each puts a 65 by 65 matrix $M$, the same for all ten outputs, in the place of $H^{-1}$:
+# But the coordinates make part of this valley: no pixel is negative, so to raise all of a digit's weights is much like raising its bias. Now two better rivals. With $\tilde x_i$ the pixels and the 1, each puts a 65 by 65 matrix $M$, the same for all ten outputs, in the place of $H^{-1}$:
 #
 # - *Centred.* Subtract each pixel's mean: the same model, with another bias. $\tilde x_i$ becomes $C\tilde x_i$, the gradient $C g_i$, and an inner product has $M = C^\top C$.
 # - *Second moment.* $H$ is the mean of $\tilde x_i \tilde x_i^\top \otimes A_i$, where $A_i$ holds the probabilities (section 8), plus the decay. Put the identity for $A_i$, and the mean $S$ of $\tilde x_i \tilde x_i^\top$ is left: $M = (S + \varepsilon I)^{-1}$, with the best of five $\varepsilon$.
@@ -506,19 +506,9 @@ check_features, check_test = x.numpy() - np.append(np.mean(x[:, :64], 0), 0), x_
 check_gradient = check_test.T @ test_residuals.numpy() / len(x_test)
 by_hand = np.einsum("na,nk,ak->n", check_features, residuals, check_gradient) / 500
 np.testing.assert_allclose(by_hand, centred, rtol=0, atol=1e-12)
-point, traced = tf.zeros(650, tf.float64), np.zeros(500)  # TracIn, by descent on the weights of centred pixels, rate 1
-for step in range(300):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(point)
-        value, on_test = objective(point, ones, weight_decay), test_loss(point)
-    if step % 10 == 0:
-        traced = traced + tf.linalg.matvec(example_gradients(point), times(C.T @ C, tape.gradient(on_test, point)))
-    point -= times(C.T @ C, tape.gradient(value, point))
-    if step + 1 in (30, 100, 300):
-        assert np.corrcoef(traced, actual)[0, 1] < agreement["inner product, centred"][0] + 0.02
 
 # %% [markdown]
-# Centred, the inner product comes to nearly 0.9 without a second derivative, and the second moment to 0.95; TracIn (Pruthi and others, 2020), which adds the product up over points of the training, is no better (the check). What the Hessian still buys is the *order*, above 0.99 in ranks, where the second moment has 0.94 and the centred product about three quarters, and the *size*: the forecast is in units of the test loss, while the rivals' scale in the figure is fitted to the 500 trainings.
+# Centred, the inner product comes to nearly 0.9 without a second derivative, and the second moment to 0.95. What the Hessian still buys is the *order*, above 0.99 in ranks, where the second moment has 0.94 and the centred product about three quarters, and the *size*: the forecast is in units of the test loss, while the rivals' scale in the figure is fitted to the 500 trainings.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -584,7 +574,7 @@ for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, the length of the gradient and the centred product too, and so do the neighbours, without a model. So for labels wrong *at random*, sort by the loss or ask the neighbours. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, and the derivative ranks them better than the loss does.
+# Around 22 of 25. And the loss finds about as many, the length of the gradient and the centred product too, and so do the neighbours, without a model. So for these, wrong *at random*, sort by the loss or ask the neighbours. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, and the derivative ranks them better than the loss does.
 #
 # What influence adds is a forecast of what the removal *will do*. Add up 25 forecasts, at either end, and compare with what the test loss did.
 
@@ -685,7 +675,7 @@ np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 # %% [markdown]
 # That was the missing fifth; the objective is quadratic, so the corrected prediction is exact.
 #
-# Back to the digits. There the Hessian without example $i$ takes a tape and a solve of its own, so take thirty examples, spread over the ranking. Move and evaluate each, with the full $H$ and with the $H$ that is left.
+# Back to the digits. There `newton_steps` takes two tapes and a solve for each example, so take thirty, spread over the ranking. Move and evaluate each, with the full $H$ and with the $H$ that is left.
 
 # %% tags=["nbval-ignore-output"]
 thirty = np.concatenate([order[:5], order[-5:], rng.choice(order[5:-5], 20, replace=False)])
@@ -845,7 +835,7 @@ exercises.left_out.check(errors_left_out)
 # %% [markdown]
 # ## 6. Going further: without the matrix
 #
-# With a million weights $H$ does not fit into memory. But $s = H^{-1} g_T$ is one linear system, and notebook [14](14_without_the_matrix.ipynb) solves it by conjugate gradients from products alone. A product is the gradient of a gradient. How many of them does a good forecast need?
+# With a million weights $H$ has $10^{12}$ entries. But $s = H^{-1} g_T$ is one linear system, and notebook [14](14_without_the_matrix.ipynb) solves it by conjugate gradients from products alone. A product is the gradient of a gradient. How many of them does a good forecast need?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -890,7 +880,7 @@ assert abs(by_products[9] - r) < 5e-3
 np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 
 # %% [markdown]
-# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way here, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the products.
+# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way here, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix. In your own code, `derivatives.CurvatureOperator` makes the loss's part of the products.
 #
 # ### Exercise: The same from products (12 min)
 #
@@ -1109,17 +1099,16 @@ for i, change in elsewhere.items():
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which need not be along $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example forecast the change of the test loss. Against 500 trainings the correlation was above 0.99 (section 2).
 # - Without the Hessian the inner product had around 0.6, on centred pixels nearly 0.9; the Hessian added the order and the size. For finding labels wrong at random the loss did as well as influence; influence adds the effect's size and sign (sections 3 and 4).
-# - The predicted motion fell short by the leverage, a little with strong weight decay, a lot with weak. Where training stopped early the forecast promised too much (section 5). In a small network it was poor; leverage cut its error in four draws, and raised it in six (section 7).
+# - The predicted motion fell short: for the line by the leverage, for the digits a little with strong weight decay, a lot with weak. Where training stopped early the forecast promised too much (section 5). In a small network it was poor; leverage cut its error in four draws, and raised it in six (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the sign: leaving out is *minus* more weight | the harmful examples look helpful | move by $+H^{-1} g_i / N$ |
-# | $1/N$ forgotten | changes hundreds of times too large | divide: the objective is a mean |
-# | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
-# | training stopped early | effects too large, an order that holds in part | train to the end |
-# | weak decay | effects too small | correct by the leverage; in a network train again |
-# | an inner product on raw pixels | it agrees by half | centre them, then judge the Hessian |
-# | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
+# | $1/N$ forgotten | changes $N$ times too large | divide: the objective is a mean |
+# | a Hessian without the penalty | a singular system, on these pixels | take the Hessian of what was minimised |
+# | training stopped after ten steps | forecasts twice too large, an order that holds in part | train to the end |
+# | a tenth of the decay | forecasts a third too small | correct by the leverage; in a network train again |
+# | an inner product on raw pixels | a correlation of 0.6 | centre them, then judge the Hessian |
 # | accuracy as the measure | hardly a change | take the loss |
 # | judged by the images that chose | too good | keep fresh images for judging |
 #
@@ -1130,7 +1119,6 @@ for i, change in elsewhere.items():
 # - P. W. Koh, P. Liang (2017), ["Understanding black-box predictions via influence functions"](https://arxiv.org/abs/1703.04730).
 # - P. W. Koh, K.-S. Ang, H. H. K. Teo, P. Liang (2019), ["On the accuracy of influence functions for measuring group effects"](https://arxiv.org/abs/1905.13289).
 # - S. Basu, P. Pope, S. Feizi (2021), ["Influence functions in deep learning are fragile"](https://arxiv.org/abs/2006.14651).
-# - G. Pruthi, F. Liu, S. Kale, M. Sundararajan (2020), ["Estimating training data influence by tracing gradient descent"](https://arxiv.org/abs/2002.08484): TracIn.
 # - R. Grosse and others (2023), ["Studying large language model generalization with influence functions"](https://arxiv.org/abs/2308.03296).
 # - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), ["If influence functions are the answer, then what is the question?"](https://arxiv.org/abs/2209.05364).
 #

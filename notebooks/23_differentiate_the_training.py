@@ -158,9 +158,9 @@ assert np.sum(learnt > 0.02) == 4
 assert np.max(learnt) > 0.25  # more than twelve times the limit
 
 # %% [markdown]
-# Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors. And on paper a product does not care about order.
+# Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors.
 #
-# The waves in the figure get lower from left to right. That was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst one, but the gradient of a maximum sees that one alone. A mean of high powers comes close to the maximum and sees them all:
+# The waves in the figure get lower from left to right. That was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst one, but the maximum's gradient sees nothing of the others. A mean of high powers comes close to the maximum and sees them all:
 #
 # $$\Big(\operatorname{mean}_\lambda |w_8|^p\Big)^{1/p} \to \max_\lambda |w_8| \qquad (p \to \infty).$$
 #
@@ -210,7 +210,6 @@ np.testing.assert_allclose(error_left(stages[2.0]).max(), 0.5762, atol=1e-4)
 assert np.all(np.diff([error_left(rates).max() for rates in stages.values()]) < 0)
 np.testing.assert_allclose(error_left(found).max(), 0.3891, atol=1e-3)
 assert np.sum(found > 0.02) == 4
-assert 24 < found.max() / 0.02 < 26.5
 assert 28 < abs(1 - 100 * float(np.max(learnt))) < 32
 astray = tf.math.log(tf.constant(stages[2.0]))  # p doubled at once, and no damping
 for _ in range(8):
@@ -290,8 +289,6 @@ peaks = error_left(chebyshev)
 tops = np.flatnonzero((peaks[1:-1] > peaks[:-2]) & (peaks[1:-1] > peaks[2:])) + 1
 assert len(tops) == 7  # and the two ends: nine waves
 np.testing.assert_allclose(peaks[[0, *tops, -1]], peaks[0], rtol=1e-3)
-off = {p: np.abs(rates / chebyshev - 1).max() for p, rates in stages.items()}
-np.testing.assert_allclose(off[64.0] / off[128.0], 2.0, atol=0.1)
 equal, bent = second_order(tf.math.log(constant), tf.constant(2.0, tf.float64))
 np.testing.assert_allclose(equal, tf.fill([8], equal[0]), rtol=1e-9)
 assert bent[0, 0] < bent[0, 1]  # the curvature that parts two equal rates is negative
@@ -488,7 +485,7 @@ assert curves["second order"][1] < 0.2 * curves["jointly"][1]
 assert curves["second order"][1] < 0.15 * curves["second order"][0]
 
 # %% [markdown]
-# Before any step the errors are nearly the same, about 3. No single curve does better over all these sines: the best one is their average, $-1.62 \cos x$, and its mean squared error is 3.0. So a good start is not a good model. It is a point from which the *gradient* leads somewhere: the one step takes this start to about a tenth.
+# Before any step the errors are nearly the same, about 3. On average over all such sines no single curve does better: the best one is their mean, $-1.62 \cos x$, and its mean squared error is 3.0. So a good start is not a good model. It is a point from which the *gradient* leads somewhere: the one step takes this start to about a tenth.
 #
 # Watch both on a new sine, step by step. The sine is grey, and the dots are the ten points that the steps see.
 
@@ -528,11 +525,8 @@ plots.animate(figure, show_step, range(6), milliseconds=900).show()
 misses = {kind: [float(np.mean((curve - truth) ** 2)) for curve in path] for kind, path in paths.items()}
 for step in (1, 3, 5):
     assert misses["second order"][step] < 0.4 * misses["jointly"][step]
-average = -2.55 * 2 / np.pi * np.cos(wide[0])  # of 2.55 sin(x - phase), over phases from 0 to pi
-for path in paths.values():
-    assert np.sqrt(np.mean((path[0] - average) ** 2)) < 0.7
 x = np.linspace(-5, 5, 10001)
-best_single = 5.0**3 / (3 * 4.9) / 2 - np.mean((2.55 * 2 / np.pi * np.cos(x)) ** 2)
+best_single = 5.0**3 / (3 * 4.9) / 2 - np.mean((2.55 * 2 / np.pi * np.cos(x)) ** 2)  # 2.55: the mean amplitude
 np.testing.assert_allclose(best_single, 3.0, atol=0.02)
 np.testing.assert_allclose(2.55 * 2 / np.pi, 1.62, atol=0.005)
 three = tf.stack([starts["jointly"], starts["second order"], random_start])  # a task's step is its own
@@ -714,7 +708,7 @@ for kind, error in rivals.items():
 # %% [markdown]
 # *Which start, for one step?* Reptile stays behind second order, as first order did. ANIL is ahead: the forty features may stay as they are, and the one step needs the last layer alone.
 #
-# *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam. A linear solve on its features is ahead of all single steps, and on the second-order start's features it leaves 0.04, though nobody trained them for one. Where the last layer can be solved for, solve; a tape can go through the solve, too (Bertinetto and others).
+# *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam. A linear solve on its features is ahead of all single steps, and on the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
 #
 # *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #
@@ -802,7 +796,7 @@ exercises.step_length.check(by_the_rate)
 #
 # $$\frac{\mathrm d L(w - \eta g)}{\mathrm d \eta} = -\nabla L(w')^\top g.$$
 #
-# This is a **hypergradient**: a derivative with respect to a *hyper*parameter. If the new gradient still points the way of the old, the step was too short. Baydin and others let the rate follow it, with two gradients that the training computes anyway: that of this step and that of the last.
+# This is a **hypergradient**: a derivative with respect to a *hyper*parameter. If the two have a positive inner product, a slightly longer step would have been better. Baydin and others let the rate follow it, with two gradients that the training computes anyway: that of this step and that of the last.
 #
 # How good a guide is it? Follow it to the end: let every step have the rate that is best right after it, at which the hypergradient is zero. The target is the opening's, the root mean square of what is left, and so is the rival: eight rates learnt together, through all steps.
 
@@ -986,8 +980,8 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # |---|---|---|
 # | all rates start equal | they stay equal for hundreds of steps | start them apart |
 # | many large rates in a row | rounding errors explode | each rate's mirror image behind it (Lebedev and Finogenov's order), or Chebyshev's recurrence |
-# | a maximum as a target | its gradient sees one curvature | a mean of high powers, raised in small stages |
-# | a derivative through few steps | greedy choices | look further ahead, or know the bias |
+# | a maximum as a target | its gradient sees the worst curvature alone | a mean of high powers, raised in small stages |
+# | a derivative that looks one step ahead | greedy rates | look further ahead, or know the bias |
 # | the mean of the tasks' losses in the inner step | steps that are too short | add them |
 # | `stop_gradient` on the inner gradient | the second derivatives are gone without a word | leave it out where one step has to count |
 # | many steps on a tape | memory grows with them | few steps, first order, or forward mode for one number |

@@ -610,7 +610,7 @@ assert by_stretched < 0.05 * by_trained
 assert np.linalg.norm(M @ direction) > 0.99 * np.linalg.norm(M, 2)  # it has found the direction
 
 # %% [markdown]
-# In six dimensions random slopes point along $a$ only by chance, and in this run fifteen hundred of them leave an error of 5e-3. Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is 3e-5. With the 16 from before the training it is 0.5. That is what a hidden layer adds to a linear solve: it finds features.
+# In six dimensions random slopes point along $a$ only by chance, and in this run fifteen hundred of them leave an error of 5e-3. Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is 3e-5. With the 16 from before the training it is 0.5. That is what the hidden layer adds here: it finds features.
 #
 # The matrix $M$ has found $a$, too (the check), and 500 features stretched along it, with nothing trained, end at 4e-8.
 #
@@ -746,7 +746,7 @@ assert np.median(np.abs(smoothed - kappa)) > 5 * bars.mean()
 assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 
 # %% [markdown]
-# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run; no error bar comes with their value. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
+# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -777,16 +777,16 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 # ## Recap
 #
 # - A differential equation becomes residuals at points. Differentiate with respect to one coordinate at a time, and let the sum over the batch do the rest where points do not depend on each other (section 1).
-# - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian. With it a Levenberg–Marquardt step is one linear system away, and most of Adam's error goes here; random features and one linear solve do better still (section 2).
+# - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian. With it a Levenberg–Marquardt step is one linear system away, and most of Adam's error went; random features and one linear solve did better still (section 2).
 # - A residual of zero at the points promises nothing between them. Look at other points, and at the error where you can (section 3).
 # - Along one unknown direction in six dimensions 16 trained units beat fifteen hundred random features. The slopes of the right-hand side know the direction, too, and one solve with them beats the training (section 4).
 # - An unknown coefficient is one more parameter, and the measurements are more residuals. The Jacobian gives its error bar: what remains of its column after the weights' columns (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a network where a linear solve would do | training, and a larger error | try random features and one `lstsq` first |
+# | a network where a linear solve would do | here training, and a larger error | try random features and one `lstsq` first |
 # | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: 26 for 10 | one coordinate at a time |
-# | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation inside $u$ |
+# | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation in training inside $u$ |
 # | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
 # | fewer points than weights | a loss of zero, and an error that it does not show | more points; the residual at other points |
 # | a flexible fit to noisy values, differentiated twice | a coefficient that is far off | a stiffer fit, or both at once |

@@ -492,12 +492,12 @@ assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 # %% [markdown]
 # Billions, and more. The norm grows roughly as $e^{\lambda t}$ here, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
 #
-# One trap lies near. The norm of the product is not the product of the norms. The latter is a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
+# The norm of the product is not the product of the norms. The latter is a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
 
 # %% [markdown]
 # ## 4. The horizon
 #
-# float32 stores a number to about one part in $10^7$: neighbours are $\varepsilon = 1.2 \cdot 10^{-7}$ apart, relative to their size. So the float32 run starts off by about that. If a difference of $\varepsilon$ grows as the norm of the product does, it reaches 1 at the time when
+# float32 stores a number to about one part in $10^7$: neighbours are at most $\varepsilon = 1.2 \cdot 10^{-7}$ apart, relative to their size. So the float32 run starts off by about that. If a difference of $\varepsilon$ grows as the norm of the product does, it reaches 1 at the time when
 # $\varepsilon\,\lVert J_t \rVert = 1$, that is after about $t^*$ seconds:
 #
 # $$t^* \approx \frac{\ln(1/\varepsilon)}{\lambda}.$$
@@ -645,7 +645,7 @@ assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
 assert abs(slope(4000)) > 1e3
 
 # %% [markdown]
-# On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that stays in it is of no use.
+# On the left the tangent holds for a hundredth of a radian. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that stays in it is of no use.
 #
 # The *average* over a long run is another target: section 7 sets its derivative by the tape beside a difference.
 #
@@ -796,7 +796,7 @@ np.testing.assert_allclose(np.median(np.abs(small / by_tape[0] - 1)), 0, atol=1e
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at the rate $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$, which textbooks of mechanics derive.
+# Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at a rate of up to $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$, which textbooks of mechanics derive.
 # So the Jacobian of a step of $\Delta t$ at rest has eigenvalues that can be compared: $e^{\mu \Delta t}$ for a growth at the rate $\mu$, and $e^{\pm i \omega \Delta t}$ for an oscillation at $\omega$. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
 
 # %% tags=["nbval-ignore-output"]
@@ -838,16 +838,16 @@ assert difference < 1e-3
 # - A gradient through a simulation is one backward pass, here for 120 forces; it multiplies the transposed Jacobians of the steps (section 1).
 # - With such a gradient L-BFGS finds a swing-up. With three times the simulations the cross-entropy method ended a thousand times higher, differences of twelve numbers as low, and differences of all 120 higher (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system, on average; it is not the product of the norms (section 3).
-# - Two runs that differ by $\varepsilon$ part at about $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
-# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
+# - The runs in float32 and float64 parted at about $\varepsilon \lVert J_t \rVert = 1$. Three digits more bought a few seconds (section 4).
+# - Past the horizon the gradient was correct and useless: another precision gave another one, and it held in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a Python loop in a `tf.function` | a graph with a copy of every step | `tf.range` |
+# | Python's `range` in a `tf.function` | a graph with a copy of every step | `tf.range` |
 # | a force that is clipped | a gradient of exactly zero beyond the limit | bound it by `tanh` |
 # | norms multiplied instead of matrices | growth of $10^{100}$ | the norm of the product |
 # | the product in the wrong order | a number that no finite difference confirms | the later step on the left |
-# | a gradient over a long time | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |
+# | a gradient past the horizon | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |
 # | a gradient of a long average in chaos | a huge number, and an average that changes moderately | differences of long averages; for many parameters, shadowing |
 # | small singular values of a long product | exponents that do not add up to zero | orthonormalise in every step |
 #

@@ -312,13 +312,13 @@ for found in (estimates, with_drink, less_mean):
 np.testing.assert_allclose(tf.reduce_sum(exact), 0, atol=1e-5)
 
 # %% [markdown]
-# The same mean, and nearly three times the scatter. The reason is that the score function has the mean zero:
+# The same mean, and over twice the scatter. The reason is that the score function has the mean zero:
 #
 # $$\sum_x p\, \nabla \log p = \sum_x \nabla p = \nabla \sum_x p = \nabla 1 = 0.$$
 #
-# So a constant times it adds nothing to the mean, and here noise to the estimates. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. Here it takes away some 30 % of the scatter.
+# So a constant times it adds nothing to the mean, and here noise to the estimates. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. Here the mean reward takes away some 30 % of the scatter.
 #
-# A baseline that does not depend on the draw from which it is subtracted keeps the mean. In a batch that is the mean of the *other* rewards, **leave one out** (Kool, van Hoof and Welling, 2019): $b_i = \frac{1}{n-1}\sum_{j \ne i} f(x_j)$.
+# A baseline that does not depend on the draw from which it is subtracted keeps the mean. In a batch of independent draws that is the mean of the *other* rewards, **leave one out** (Kool, van Hoof and Welling, 2019): $b_i = \frac{1}{n-1}\sum_{j \ne i} f(x_j)$.
 #
 # ### Exercise: The mean of all (6 min)
 #
@@ -453,10 +453,7 @@ assert over_all["leave one out"] > over_all["no baseline"]
 assert over_all["no baseline"] > over_all["no baseline, drinks"] + 0.05
 assert min(of_shop.mean() for of_shop in counters.values()) > over_all["leave one out"]
 of_last = {kind: np.mean(np.argmax(chances, axis=1) == 3) for kind, chances in last.items()}
-assert of_last["leave one out"] > 0.85
-assert of_last["no baseline"] > 0.6
 assert of_last["no baseline, drinks"] < 0.65
-assert rates["leave one out"] >= rates["no baseline"]
 day_40 = {kind: history[days // 5].mean() for kind, history in runs.items()}
 assert day_40["leave one out"] > day_40["no baseline"] + 0.1  # sooner
 if days == shops == 200:
@@ -466,9 +463,6 @@ assert np.argmax(means) == 3  # the price of 16
 uneven = tf.constant([[0.5, 0.0, -0.5], [-3.0, 0.0, 3.0]])
 often = tf.reduce_mean(tf.one_hot(draw(uneven, 100_000), 3), axis=1)
 np.testing.assert_allclose(often, tf.nn.softmax(uneven), atol=0.01)
-for chances in last.values():
-    elsewhere = chances[np.argmax(chances, axis=1) != 3]
-    assert len(elsewhere) == 0 or np.median(elsewhere.max(axis=1)) > 0.9
 rewards = paid[:20].numpy()
 by_others = [rewards[i] - np.delete(rewards, i).mean() for i in range(20)]
 np.testing.assert_allclose(
@@ -661,10 +655,6 @@ assert ratio[-1] > 10
 assert np.all(plain[:-1] > 1.1 * np.max([based, paired, through, through_paired, stepped], axis=0)[:-1])
 assert np.all(plain > 5 * based)
 assert np.all(stepped[3:] < np.min([based, paired, through, through_paired], axis=0)[3:])
-assert np.all(np.abs(paired / based - 1) < 0.6)
-assert through_paired[0] < 0.2 * through[0]
-assert np.all(through_paired[[2, 4]] > 1.2 * through[[2, 4]])  # where pairs hurt
-assert np.all(paired[[1, 2, 4]] > based[[1, 2, 4]])
 assert max(grid_errors) < 1e-8
 of_score, of_slope = (np.array(found) for found in by_dimension.values())
 np.testing.assert_allclose(of_score[1:] / of_score[1], np.sqrt(np.array(dimensions[1:]) / 4), rtol=0.15)
@@ -681,7 +671,7 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 # - the steps of the differences are the best of five by the true error, which favours them;
 # - the grid's error is below $10^{-8}$, too low for the figure: over *one* number a mean is an integral.
 #
-# **A shared reward turns the ranking round.** Now the last two rows, and the right panel: $d$ dimensions. An entry's score multiplies the whole sum: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
+# **A shared reward turns the ranking round.** Now the last two rows, and the right panel: $d$ dimensions. An entry's score multiplies the whole sum, as if no more were known: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
@@ -1014,15 +1004,15 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 #
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing lost the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (sections 2 and 3).
-# - The score function has the mean zero, so a baseline changes the scatter and not the mean (sections 3 and 4).
-# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; with a whole sum as reward the score function's error grew, its own did not. Across a jump it is none at all (section 5).
+# - The score function has the mean zero, so a baseline that does not depend on the draw changes the scatter and not the mean (sections 3 and 4).
+# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; with a whole sum as reward the score function's error grew, its own did not. Across a jump it misses the change (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a parameter enters directly *and* through the draw | a gradient that looks healthy, and a term of it is missing | the surrogate; compare with a difference of long averages |
 # | `reward * log_p` without `stop_gradient` | a third term, if the reward depends on the parameter | stop the reward |
-# | the own reward in the baseline | estimates $1 - 1/n$ times as long as they should be; for $n = 1$ zero | leave one out |
+# | the own reward in the baseline | in the mean, estimates $1 - 1/n$ times as long as they should be; for $n = 1$ zero | leave one out |
 # | what can be drawn depends on the parameter, as a uniform number between 0 and $\theta$ does | a wrong number, in the check of section 2 of the wrong sign | reparameterise: $\theta u$ with a uniform $u$ between 0 and 1 |
 #
 # **Further reading**

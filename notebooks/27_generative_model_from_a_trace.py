@@ -599,7 +599,7 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
     np.testing.assert_allclose(mixture_score(of_some, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: an error of two per cent in this run, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. And a probe is cheaper: `exact_trace` takes $d$ backward passes in each step before the one for $w$, `one_probe` takes one. On the ring $d$ is 2, in section 6 it is 64.
+# Nearly the same: an error of two per cent in this run, with either. Each point and each step has a new probe, as each step has a new mini-batch. And a probe is cheaper: `exact_trace` takes $d$ backward passes in each step before the one for $w$, `one_probe` takes one. On the ring $d$ is 2, in section 6 it is 64.
 #
 # The kernel density estimate, plain denoising and the linear model, whose training is one `solve`, are further off here. Denoising in pairs is level with one probe, with no derivative with respect to $x$: used as $+z$ and as $-z$, most of the noise in its target cancels. The mixture is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. If you know the family of the density, fit that.
 #
@@ -609,7 +609,7 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
 #
 # $$x \leftarrow x + \varepsilon\, s(x) + \sqrt{2\varepsilon}\, z,$$
 #
-# with a new standard normal $z$ in each, and in the long run, for small $\varepsilon$, the points are distributed as $p$. In the opening, 500 steps of $\varepsilon = 0.01$ from noise filled all five clusters about equally.
+# with a new standard normal $z$ in each, and in the long run, for small $\varepsilon$, these points are distributed nearly as the ring's $p$. In the opening, 500 steps of $\varepsilon = 0.01$ from noise filled all five clusters about equally.
 #
 # **Predict.** Begin with all thousand points in *one* cluster instead. After as many steps, 500, which share of them is in that cluster? (In the long run a fifth.)
 
@@ -914,8 +914,8 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # - The score $\nabla \log p$ is a field of arrows towards the points. A normalising constant does not change it (section 1).
 # - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
 # - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
-# - On the ring one probe for each point and step trains as well as the exact trace; Langevin steps turn noise into samples; small ones cross gaps slowly (sections 4 and 5).
-# - In 64 dimensions the gradient with one probe takes a small part of the exact trace's processor time. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
+# - On the ring one probe for each point and step trains as well as the exact trace; Langevin steps turned noise into samples, and hardly crossed the gaps (sections 4 and 5).
+# - In 64 dimensions the gradient with one probe took a small part of the processor time of the trace by the batch Jacobian. Blurred digits have a score, and a network for it makes digits that are no copies (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -25,7 +25,7 @@ swapped = Prediction(
             "about there",
             "It is the same network on the same points. Was it the network or the points that held Adam up, then?",
         ),
-        ("three times lower", "The flat directions are where Adam stops. How does a step that knows $J$ treat them?"),
+        ("three times lower", "Adam scales each weight alone. How does a step that knows $J$ treat flat directions?"),
     ),
 )
 

@@ -206,7 +206,7 @@ def _(A, r):
 @rounding.right
 def _(A, r):
     r"""$e_{t+1} = A_t e_t + r_t$. Written out, each rounding is multiplied by the Jacobians of all steps after its own,
-    and the results add up. So the early ones count most, and the sum grows as the product of the Jacobians does."""
+    and the results add up. Where the steps stretch, the early ones count most."""
     e, found = tf.zeros_like(r[0]), []
     for t in range(len(A)):
         e = tf.linalg.matvec(A[t], e) + r[t]

@@ -273,7 +273,7 @@ def _(fit, judge, w, rate):
 @step_length.right
 def _(fit, judge, w, rate):
     r"""The moved point depends on $\alpha$ through $-\alpha g$ alone, and $g$ is taken at the start, where $\alpha$
-    plays no part: no second derivative comes in. If the two gradients point the same way, the step was too short."""
+    plays no part: no second derivative comes in. If the inner product is positive, a slightly longer step is better."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         value = fit(w)

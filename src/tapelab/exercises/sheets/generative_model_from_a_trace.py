@@ -265,7 +265,7 @@ def _():
 def _():
     r"""With signs only the entries beside the diagonal scatter: $-14 \pm 6$, the variance is 36. With normal numbers
     the diagonal does, too, with the variance $2 J_{ii}^2$ for each entry: $2 \cdot 64 + 2 \cdot 36 + 4 \cdot 9 = 236$.
-    Signs are the better probes wherever the diagonal is large."""
+    Signs are the better probes unless the diagonal is zero."""
     variances = {"signs": 36, "normal": 236}
 
     return variances
