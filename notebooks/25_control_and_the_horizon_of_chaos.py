@@ -791,7 +791,7 @@ np.testing.assert_allclose(np.median(np.abs(small / by_tape[0] - 1)), 0, atol=1e
 # %% [markdown]
 # Each number of the tape is right, for its run and its $T$. From $T = 5$ to $T = 20$ their median size grows from 2 to some hundred thousands in this run; at $T = 20$ their mean over 500 runs says nothing. The differences become *better* with $T$: the mean of $z$ rises by about 1 for each unit of $\rho$.
 #
-# So for this long average a difference with a step that is not small is the better derivative, at two runs for *each* parameter. (Its step is a bias: what you get is the mean slope between 27 and 29.) With many parameters that is what shadowing methods are for (Wang, Hu and Blonigan).
+# So for this long average a difference with a step that is not small is the better derivative, at two runs for *each* parameter. (Its step is a bias: what you get is the mean slope between 27 and 29.) With many parameters, shadowing methods are for that (Wang, Hu and Blonigan).
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -844,7 +844,7 @@ assert difference < 1e-3
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | Python's `range` in a `tf.function` | a graph with a copy of every step | `tf.range` |
-# | a force that is clipped | a gradient of exactly zero beyond the limit | bound it by `tanh` |
+# | a force that is clipped | a gradient of exactly zero beyond the limit | bound it by `tanh`, and start near zero |
 # | norms multiplied instead of matrices | growth of $10^{100}$ | the norm of the product |
 # | the product in the wrong order | a number that no finite difference confirms | the later step on the left |
 # | a gradient past the horizon | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |

@@ -666,7 +666,7 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 # More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices the short ones. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$. Here, in one dimension:
 #
 # - with the longest ripples reparameterisation is better at this $\mu$;
-# - with the short ones values are better. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values;
+# - with the short ones values are better;
 # - without a baseline or pairs, the score function is the worst of them except for the shortest ripple;
 # - the steps of the differences are the best of five by the true error, which favours them;
 # - the grid's error is below $10^{-8}$, too low for the figure: over *one* number a mean is an integral.

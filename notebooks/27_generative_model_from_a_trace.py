@@ -832,7 +832,7 @@ np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 #
 # ## 7. Going further: the ring once more, with other numbers of steps
 #
-# In section 4 all networks had the same number of steps, and a step of plain denoising is cheaper: it takes no derivative with respect to $x$. So give denoising twice the steps, with the $\tau$ that was best in section 4, and the exact trace three quarters of them. All have one start and one schedule of learning rates, which was tuned for none.
+# In section 4 all networks had the same number of steps, and plain denoising takes no derivative with respect to $x$. So give denoising twice the steps, with the $\tau$ that was best in section 4, and the exact trace three quarters of them. All have one start and one schedule of learning rates, which was tuned for none.
 
 # %% tags=["nbval-ignore-output"]
 best_tau = (0.07, 0.1)[int(np.argmin([error(score(w, test)) for w in denoised]))]
@@ -852,7 +852,7 @@ assert ways["kernel density, best of three"] > max(equal_cost.values())
 assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 
 # %% [markdown]
-# In this run the four lie within a quarter of each other. The kernel density estimate stays above them, and the mixture far below.
+# In this run the four lie within a quarter of each other. The kernel density estimate stays above, and the mixture far below.
 #
 # <details><summary>Appendix: with three seeds</summary>
 #

@@ -358,6 +358,7 @@ sensitivity = Exercise(
         "matrix](14_without_the_matrix.ipynb): `outer.gradient(g, w, output_gradients=s)`.",
     ),
     checker=Function(reference=_carried, inputs=_long_runs, observe=_observe_run),
+    seconds=40.0,
 )
 
 
@@ -368,9 +369,8 @@ def _(f, w, rate, steps):
 
 @sensitivity.right
 def _(f, w, rate, steps):
-    r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$. One
-    number as the source and a whole point to be differentiated: forward mode is the way to go. It keeps one
-    vector, however many steps there are; a tape around the loop would keep them all."""
+    r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$. This is
+    forward mode. It keeps one vector, however many steps there are; a tape around the loop would keep them all."""
     s = tf.zeros_like(w)
     for _ in range(steps):
         with tf.GradientTape() as outer:
