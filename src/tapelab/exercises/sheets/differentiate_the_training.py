@@ -369,7 +369,7 @@ def _(f, w, rate, steps):
 
 @sensitivity.right
 def _(f, w, rate, steps):
-    r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$. This is
+    r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$:
     forward mode. It keeps one vector, however many steps there are; a tape around the loop would keep them all."""
     s = tf.zeros_like(w)
     for _ in range(steps):
