@@ -708,7 +708,7 @@ for kind, error in rivals.items():
 # %% [markdown]
 # *Which start, for one step?* Reptile stays behind second order, as first order did. ANIL is ahead: the forty features may stay as they are, and the one step needs the last layer alone.
 #
-# *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam. A linear solve on its features is ahead of all single steps, and on the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
+# *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam, and a linear solve on its features ahead of all single steps. On the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
 #
 # *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #

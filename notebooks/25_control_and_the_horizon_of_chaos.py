@@ -390,7 +390,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# In this run CEM's cost is more than a thousand times L-BFGS's. Differences of *twelve* corners do as well as the tape. Differences of all the forces do not: each Jacobian takes 121 simulations, where a gradient counts as three, and few of them fit.
+# In this run CEM's cost is more than a thousand times L-BFGS's, and differences of *twelve* corners do as well as the tape. Differences of all the forces do not: each Jacobian takes 121 simulations, where a gradient counts as three, and few of them fit.
 #
 # So the tape buys no better minimum here. It buys *all* derivatives in one pass, and nobody has to guess which twelve will do.
 #
@@ -836,7 +836,7 @@ assert difference < 1e-3
 # ## Recap
 #
 # - A gradient through a simulation is one backward pass, here for 120 forces; it multiplies the transposed Jacobians of the steps (section 1).
-# - With such a gradient L-BFGS finds a swing-up. With three times the simulations the cross-entropy method ended a thousand times higher, differences of twelve numbers as low, and differences of all 120 higher (section 2).
+# - With such a gradient L-BFGS finds a swing-up. With three times the simulations the cross-entropy method ended over a thousand times higher, differences of twelve numbers as low, and differences of all 120 higher (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system, on average; it is not the product of the norms (section 3).
 # - The runs in float32 and float64 parted at about $\varepsilon \lVert J_t \rVert = 1$. Three digits more bought a few seconds (section 4).
 # - Past the horizon the gradient was correct and useless: another precision gave another one, and it held in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
