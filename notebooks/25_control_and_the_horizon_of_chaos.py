@@ -530,7 +530,7 @@ together = slice(100, int(parted / 0.005))
 assert np.corrcoef(np.log(gap[together]), np.log(growth[together]))[0, 1] > 0.8
 
 # %% [markdown]
-# The logarithm in the formula is bad news. It says what a better measurement buys.
+# The logarithm in the formula says what a better measurement buys.
 #
 # **Predict.** Two runs start $10^{-6}$ apart and part after some time. Two others start $10^{-9}$ apart: a thousand times closer. How much later do they part?
 
