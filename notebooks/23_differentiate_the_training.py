@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Differentiate the training
 #
-# A training loop is a program like any other: multiply, subtract, repeat. So a tape can record it, optimiser and all, and differentiate its *result* with respect to what you would otherwise set by hand: the rates of the steps, and the point where they begin.
+# A training loop is a program like any other: multiply, subtract, repeat. So a tape can record it, if each step makes new tensors, and differentiate its *result* with respect to what you would otherwise set by hand: the rates of the steps, and the point where they begin.
 # **What does a gradient through a training loop find?**
 
 # %% [markdown] tags=["badges"]
@@ -970,7 +970,7 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # %% [markdown]
 # ## Recap
 #
-# - A tape around a training loop, inner gradients and all, gives the derivative of its result with respect to every rate (section 1).
+# - A tape around eight steps, inner gradients and all, gave the derivative of their result with respect to every rate (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of them exceed $2/\lambda_{\max}$. They leave 0.389, where the best constant rate leaves 0.852 and momentum 0.502 (section 1).
 # - With respect to the start, the gradient through one step is $(I - \alpha H_A)\,\nabla L_B(w')$. A good start is not a good model: here, before the step, it misses as much as the best single curve, after it a tenth of that (section 2).
 # - The first-order start stayed behind, with twice the rounds. A step of the last layer alone did better than a step of all, a smooth curve without any training better still, then a linear solve on learnt features; the seen tasks' covariance did best, without a network (section 3).
