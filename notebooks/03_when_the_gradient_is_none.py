@@ -230,12 +230,12 @@ np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0,
 # %% [markdown]
 # The map shows where a path can break, and in which section.
 
-# %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (2), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 places = {
     "source": ["not watched (3)", "integer or text (5)", "name rebound (6)"],
-    "operation": ["leaves TensorFlow (4)", "cast to an integer (5)"],
+    "operation": ["leaves TensorFlow (4)", "cast to an integer (2)"],
     " operation": ["assigned to a variable (6)", "passes nothing back (8)"],
     "target": ["unrelated (7)", "finished too late (7)"],
 }
