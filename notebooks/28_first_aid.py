@@ -753,7 +753,7 @@ plt.show()
 #
 # Where *both* kernels start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
 #
-# **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
+# **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). In the model, batch normalisation comes before the one dense layer.
 
 
 # %%
