@@ -195,8 +195,8 @@ assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,
 
 # %% [markdown]
 # A model that spreads its belief evenly over ten classes gives the true one the probability 1/10, and its loss, the
-# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. If the first cross-entropy of a fresh model lies far from
-# the logarithm of the number of classes, look for a mistake.
+# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near. Before you train on from a
+# loss of 12 with ten classes, look for a mistake.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
 
