@@ -872,7 +872,7 @@ with tf.GradientTape() as tape:
 by_pixel = tape.gradient(own_scores, examples)
 print("shape of the gradient:", by_pixel.shape)
 
-# %% alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where a little ink raises the score of that digit, blue where it lowers it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the input gradients
 _, axes = plt.subplots(2, len(shown), figsize=(8, 4.4), layout="constrained")
 limit = np.abs(by_pixel).max()

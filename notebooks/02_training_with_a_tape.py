@@ -195,8 +195,8 @@ assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,
 
 # %% [markdown]
 # A model that spreads its belief evenly over ten classes gives the true one the probability 1/10, and its loss, the
-# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near. Before you train on from a
-# loss of 12 with ten classes, look for a mistake.
+# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near it. Before you train on from
+# a loss of 12 with ten classes, look for a mistake.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
 
@@ -649,7 +649,7 @@ plt.show()
 # %% [markdown]
 # Before you blame the model, look at its mistakes.
 
-# %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the mistakes themselves
 wrong = np.flatnonzero(predictions != y_test)[:8]
 _, axes = plt.subplots(1, 8, figsize=(9, 2.2), layout="constrained")
