@@ -946,10 +946,10 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | the walker's nine squared errors, not reduced | a gradient nine times that of their mean, no error | `tf.reduce_mean` before the tape closes |
-# | `tf.gather(table, [0, 0])`, the only use of a float variable | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
-# | $\mathrm dz/\mathrm dy$, then $\mathrm dy/\mathrm dx$ from one record | `RuntimeError` | `persistent=True` |
-# | `x`, a constant, not watched, or watched late | `None`, or 5 in place of 11 | `tape.watch(x)`, at the top of the block |
+# | a loss for each example, not reduced | the gradient of their sum, no error | `tf.reduce_mean` before the tape closes |
+# | a float variable whose only use is `tf.gather(table, rows)` | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
+# | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources, or `persistent=True` |
+# | a constant not watched, or watched after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**
 #

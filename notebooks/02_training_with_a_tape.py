@@ -831,12 +831,12 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | `y_val` of shape (n, 1) in `evaluate` | the loss unchanged, `hits` of shape (n, n), accuracy below 0.2 | `np.ravel(y_val)` |
-# | logits −1 and 3 given as probabilities, true class 0 | loss 16, gradient 0 | `from_logits=True` |
-# | section 3's loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
-# | `training=` left out of section 3's steps | no dropout while training | `training=True` in the step, `False` in the evaluation |
-# | 0.1, 0.2 and 0.3 given to section 4's `of_number` | three traces | pass tensors |
-# | section 4's `append`, section 6's `np.random` | once for each trace | return what you need; `tf.random` |
+# | labels of shape (n, 1) beside predictions of shape (n,) | `hits` of shape (n, n), and another accuracy | `np.ravel(labels)` |
+# | logits given to a loss that expects probabilities | another loss; here 16, with a gradient of 0 | `from_logits=True` |
+# | a loop of your own without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
+# | `training=` left out of a step of your own | no dropout while training | `training=True` in the step, `False` in the evaluation |
+# | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
+# | `append` to a Python list, or `np.random`, in a compiled step | it runs while tracing, and not at each call | return what you need; `tf.random` |
 #
 # **Further reading**
 #
