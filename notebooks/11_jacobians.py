@@ -729,7 +729,7 @@ np.testing.assert_array_equal(first(x), second(x))
 #
 # By default `jacobian` here traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream gradients. The
 # rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. With
-# `experimental_use_pfor=False` the passes run one by one, without a stack.
+# `experimental_use_pfor=False` the passes below run one by one, without a stack.
 #
 # You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees two exchanged rows, in the check below,
 # which the sum does not. Where the product itself is no more than rounding, compare the difference and not the ratio.
@@ -903,7 +903,7 @@ print(f"the largest tensor: {stack_bytes:9,} bytes")
 
 # %% [markdown]
 # The largest tensor is the hidden layer's gradient, of shape (42, 7, 4096): one slice for each of the $7 \cdot 6$ target elements, more than 800
-# times the result. With `experimental_use_pfor=False` the 42 passes run one after the other.
+# times the result. With `experimental_use_pfor=False` the 42 passes run in a loop, without this stack.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
