@@ -166,7 +166,7 @@ print("Hessian: ", hessian.shape)
 print("H:       ", H.shape)
 
 # %% [markdown]
-# Both pairs of axes are (5, 8), the target's first. The last lines flatten each pair. The matrix is symmetric, because the order of two
+# Both pairs of axes are (5, 8), the target's first. `tf.reshape` flattens each pair. The matrix is symmetric, because the order of two
 # derivatives does not matter where the second derivatives are continuous.
 
 # %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
