@@ -1023,9 +1023,9 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | target and source of the same shape | a transposed Jacobian has the right shape | check an entry off the diagonal by its value |
 # | `tf.roll` with a negative axis under `jacobian` | in section 7 wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
-# | `unused`, from which no path leads to the target | in section 4 `None` | `unconnected_gradients="zero"`, if you mean zeros |
+# | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
-# | `jacobian` called eagerly in a loop, by pfor | in section 9 a new trace at each call | tape and call in one `tf.function` |
+# | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | tape and call in one `tf.function` |
 # | a wide layer on the way | in section 9 a stack 800 times as large as the result | `experimental_use_pfor=False` |
 #
 # **Further reading**

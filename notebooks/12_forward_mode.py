@@ -1077,7 +1077,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
-# | `jvp` of a result computed after the context | in section 2 `None` | compute it inside, the gradient too |
+# | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
 # | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
 # | a `tf.custom_gradient` in forward mode | in section 6 the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
 # | an expression that has a kink where you stand | in section 7 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |

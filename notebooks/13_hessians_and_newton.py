@@ -1057,7 +1057,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` with a nearly singular $H$ | here a residual more than 1000 times as large | `solve` |
-# | no path from one variable's gradient to another | in section 9 a block that is `None` | `unconnected_gradients="zero"` |
+# | no path from one variable's gradient to another | a block that is `None`, an error when the blocks are joined | `unconnected_gradients="zero"` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**
