@@ -860,11 +860,11 @@ assert unwritten < 1e-5
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1.0` after the first epoch | `None` in the second | `x.assign_add(1.0)`, without `x =` |
 # | `total.assign_add(step)` inside the tape, then the loss of `total` | `None` for `step` | add inside, assign outside |
-# | `10.0 * squared` after the only tape's block | `None` | move the line inside |
+# | the loss is finished after the block of its only tape | `None` | move the line inside |
 # | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
 # | `[g, None]` for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` where a line is forgotten | a zero that looks like a minimum | use it where you know that a pair is unconnected |
-# | $\partial p / \partial b$ of `tf.function(squares)` | 0 instead of `None` | run it eagerly once |
+# | a `tf.function` that returns `a**2, b**2` | for `a**2` and `b`, 0 instead of `None` | run it eagerly once |
 #
 # **Further reading**
 #
