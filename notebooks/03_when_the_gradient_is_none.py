@@ -856,15 +856,15 @@ assert unwritten < 1e-5
 # |---|---|---|
 # | not watched, or only after its use: a non-trainable variable, a tensor from before the tape | `None` | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError`: a `Variable`, "not tf.Tensor or tf.Variable" | `tape.watch(layer.kernel.value)` |
-# | `np.log1p(x)`; `x * float(x)` at 3, run eagerly | `None`; 3 in place of 6, without a warning | TensorFlow's own operation |
+# | `np.log1p`, `.numpy()` or `float()` on the only path, run eagerly | `None`; on one of two paths a part of the gradient, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
-# | `x = x + 1.0` after the first epoch | `None` in the second | `x.assign_add(1.0)`, without `x =` |
-# | `total.assign_add(step)` inside the tape, then the loss of `total` | `None` for `step` | add inside, assign outside |
+# | `x = x + 1.0` on a variable, in a training loop | `None` from the second epoch on | `x.assign_add(1.0)`, without `x =` |
+# | `v.assign_add(step)` inside the tape, then a loss of `v` | `None` for `step` | add inside, assign outside |
 # | the loss is finished after the block of its only tape | `None` | move the line inside |
 # | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
-# | `[g, None]` for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
+# | a `None` among other gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
 # | `unconnected_gradients="zero"` where a line is forgotten | a zero that looks like a minimum | use it where you know that a pair is unconnected |
-# | a `tf.function` that returns `a**2, b**2` | for `a**2` and `b`, 0 instead of `None` | run it eagerly once |
+# | a `tf.function` that returns `a**2, b**2`, recorded | for `a**2` and `b`, 0 instead of `None` | run it eagerly once |
 #
 # **Further reading**
 #

@@ -789,7 +789,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at the logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; `log` of a clipped one | gradient 0 at a logit of 30, sure and wrong | a loss from logits |
 # | a mean minus the same mean | gradient 0, and the value does not move | another loss: this one is constant |
-# | a tanh layer with the bias 20 | zeros from the input up to that layer | `diagnose` |
+# | a saturated tanh layer | zeros from the input up to that layer | `diagnose` |
 #
 # **Further reading**
 #
