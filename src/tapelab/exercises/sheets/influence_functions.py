@@ -443,7 +443,7 @@ def _(inverse, J, p, y, count):
 @second_step.right
 def _(inverse, J, p, y, count):
     r"""Woodbury's formula: the factor $1/(1 - h)$ of section 5 has become the matrix $(I - AK)^{-1}$. On the page's 500
-    images, moved by this step and evaluated, the typical error of the forecasts is about half of what it was. What
+    images, moved by this step and evaluated, the root mean square error is about half of what it was. What
     remains is that the loss is not quadratic: one Newton step does not reach the minimum."""
     A = tf.linalg.diag(p) - p[:, None] * p[None]
     K = J @ inverse @ tf.transpose(J) / count
