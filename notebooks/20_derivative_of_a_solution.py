@@ -350,7 +350,7 @@ assert max(errors_unrolled[-1], errors_recorded[-1]) < 1e-5
 # %% [markdown]
 # ## 3. A minimum is a solution too
 #
-# At a minimum of a differentiable loss, without constraints, the gradient is zero. That is an equation. Let $w^*(\theta)$ minimise $\ell(w, \theta)$; then $F = \nabla_w \ell$, and $F_w$ is the Hessian $H$:
+# At a minimum of a differentiable loss, without constraints, the gradient is zero. That is an equation. Let $w^*(\theta)$ minimise $\ell(w, \theta)$; then $F = \nabla_w \ell$, and $F_w$ is the Hessian $H$, which is to be inverted:
 #
 # $$\frac{\mathrm dw^*}{\mathrm d\theta} = -H^{-1}\, \frac{\partial}{\partial\theta} \nabla_w \ell .$$
 #
@@ -746,7 +746,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # %% [markdown]
 # <details><summary>Appendix: other seeds, other weights</summary>
 #
-# After 20 steps the equation's gradient was 2.5 to 15 times as good as the unrolled one (sixty seeds); with a symmetric $W$ of the same norm 1.3 to 2.2 times (twenty seeds). The cosine of one recorded step was about 0.7 with a spectral norm of 1.5, and 0.5 to 0.6 with a symmetric $W$ and $x$ ten times smaller. In section 4 classes' means of the 100 trusted images rank as well as the two distances: 0.98 to 1.00 (three seeds); in eight draws the derivative had 0.95 to 0.99, unsolved 0.57 to 0.87, centred 0.88 to 1.00.
+# After 20 steps the equation's gradient was 2.5 to 15 times as good as the unrolled one (sixty seeds); with a symmetric $W$ of the same norm 1.3 to 2.2 times (twenty seeds). The cosine of one recorded step was about 0.7 with a spectral norm of 1.5, and 0.5 to 0.6 with a symmetric $W$ and $x$ ten times smaller. In section 4 classes' means of the 100 trusted images rank as well as the two distances: 0.98 to 1.00 (three seeds); in the draws tried the derivative had 0.94 to 0.99, unsolved 0.57 to 0.87, centred 0.88 to 1.00.
 #
 # </details>
 
