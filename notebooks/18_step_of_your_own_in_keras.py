@@ -416,7 +416,7 @@ assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so here the rest still points nearly the right way. bfloat16 loses none of them, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11.
+# What falls through is small, so here the rest still points nearly the right way. bfloat16 loses no entry, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11.
 #
 # The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #
