@@ -8,9 +8,7 @@ import tensorflow as tf
 coins = Prediction(
     "gradient_of_the_input.coins",
     rtol=0.03,
-    remarks=(
-        (30, "That is what the gradient's signs did. Random signs agree with them in about half of the pixels."),
-    ),
+    remarks=((30, "That is what the gradient's signs did. Random signs agree with them in about half of the pixels."),),
 )
 
 black_pixels = Prediction(
