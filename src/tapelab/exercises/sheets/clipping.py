@@ -57,7 +57,7 @@ nan_elements = Prediction(
     "clipping.nan_elements",
     remarks=(
         ([1, 0], "The scale factor is one number for all tensors, and it is that number which is no longer usable."),
-        ([2, 0], "The scale factor is shared by *all* tensors, not by the elements of one."),
+        ([2, 0], "The scale factor is shared by *all* tensors, not by those of one alone."),
         (
             [0, 0],
             "The norm is infinite, so no scale factor is usable, and the function says so: NaN, in every element.",
