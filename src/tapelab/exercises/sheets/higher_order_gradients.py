@@ -53,7 +53,7 @@ dead_norm = Prediction(
     "higher_order_gradients.dead_norm",
     options=("zero", "NaN", "None", "infinite"),
     remarks=(
-        ("zero", "So it should be at a lowest point. But the norm has a corner there, and no slope."),
+        ("zero", "So it should be: around this point the norm stays 0. But the tape goes through a root at 0."),
         ("None", "There is a path through ReLU, so there is a number. Which one?"),
         (
             "infinite",
