@@ -344,7 +344,7 @@ assert cuts[1000.0][~lost].max(initial=0) < 5
 assert val_losses[5.0].max() < np.log(classes)
 
 # %% [markdown]
-# Too low, it cuts nearly all steps to the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it cuts hardly a step of the runs that learn; the others are lost all the same: the limit prevented the overflow and not the damage.
+# Too low, it cuts nearly all steps to the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it cuts hardly a step of the runs that learn; the others are lost all the same: the limit prevented the overflow, not the damage.
 #
 # So plot the norm *before* clipping, the second result of `clip_by_global_norm`, and choose limit and rate together.
 
@@ -506,7 +506,7 @@ np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
 # `clip_by_norm` gives zeros in the first two cases, and no sign of trouble. So cast float16 gradients to float32 before you clip them.
 # In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. Leave the call out instead.
 #
-# So test the *norm*, not the elements, and skip a step whose norm is not finite.
+# Test the *norm*, not the elements, and skip a step whose norm is not finite.
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
@@ -814,7 +814,7 @@ for check_clip, check_size in sets.values():
     assert check_size(check_g) > bound
 
 # %% [markdown]
-# None is positive, but for rounding.
+# None is positive, but for rounding: each $p$ passed.
 
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>

@@ -325,7 +325,7 @@ plt.show()
 # The outer tape's record, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same.
 # The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the bias once.
 #
-# Here are two things that can go wrong. First, let the loss be the plain sum of the layer's outputs.
+# Here are two traps. First, let the loss be the plain sum of the layer's outputs.
 #
 # **Predict.** What is now the gradient of the norm with respect to the bias?
 
@@ -863,8 +863,8 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): higher-order gradients, input gradient regularisation.
-# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): double backpropagation.
-# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): section 5's penalty.
+# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 4.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a penalised critic.
 # - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468).
 #
 # **Read next:** [11 Jacobians](11_jacobians.ipynb) keeps every output apart instead of adding them up.

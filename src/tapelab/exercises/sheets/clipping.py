@@ -35,7 +35,7 @@ clipped_norms = Prediction(
         ([2.5, 6.0, 5.0, 6.5], "The two ways are exchanged: *by tensor* looks at one tensor at a time."),
         (
             [6.5, 6.5, 6.5, 6.5],
-            "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
+            "The limit is no target: by tensor 5 stays, and globally it holds for both together, not for each.",
         ),
         ([6.5, 6.5, 2.5, 6.0], "A norm of 5 is below the limit, and stays."),
         ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),

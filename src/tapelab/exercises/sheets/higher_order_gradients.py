@@ -281,7 +281,7 @@ curvature = Exercise(
     minutes=10,
     beyond=True,
     hints=(
-        "There are two ways. One makes `t` the source of both tapes. The other starts from what `output_gradients` "
+        "Here are two ways. One makes `t` the source of both tapes. The other starts from what `output_gradients` "
         "does in section 6.",
         r"In terms of the Hessian the number is $v^\top H v = \sum_{ij} v_i H_{ij} v_j$: both indices are weighted "
         "with $v$. What weighs only one of them?",
