@@ -657,7 +657,7 @@ for found in gradients.values():
 # %% [markdown]
 # ## Recap
 #
-# - Two tapes over one run gave two gradients. To `tape_0` the sigmoid was a constant, to `tape_1` the sine; asking or pausing one left the other as it was (opening, section 1).
+# - Two tapes over one run gave two gradients. To `tape_0` the sigmoid was a constant, to `tape_1` the sine; asking one left the other as it was (section 1).
 # - For $y''$ the inner tape was asked while the outer one was open, and the outer one recorded its backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` gave a tape its own set of sources; the head's tape left no record of the first layer (section 3).
 # - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 4).
