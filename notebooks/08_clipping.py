@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Clipping
 #
-# A gradient can be so long that one step ruins a model. Below, one line cuts it to length 5. **What does cutting a gradient buy, and what does it do to the step?**
+# A gradient can be so long that one step ruins a model. One line cuts it to a length that you choose. **What does cutting a gradient buy, and what does it do to the step?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb)
@@ -834,14 +834,14 @@ for check_clip, check_size in sets.values():
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a limit of 0.01 is to make Adam's first step shorter | in section 7 it is about as long as without | a smaller rate |
-# | a limit that is too low | in section 2 nearly all steps are cut, and 200 do not get far | plot the norm before clipping |
-# | Keras' `clipnorm` for the global norm | section 3's two gradients turn | `global_clipnorm` |
-# | a gradient holds an infinity | in section 4 NaN everywhere after global clipping, 6.5 after clipping by value | test the norm, and skip the step |
-# | clipping $(300, 4)$ in float16 | zeros, or NaN | cast to float32 first |
+# | a limit is to make Adam's first step shorter | about as long as without, far above Adam's `epsilon` | a smaller rate |
+# | a limit that is too low | nearly all steps are cut, and 200 of them do not get far | plot the norm before clipping |
+# | Keras' `clipnorm` for the global norm | a step of another direction | `global_clipnorm` |
+# | a gradient holds an infinity | NaN everywhere after global clipping, a harmless number after clipping by value | test the norm, and skip the step |
+# | clipping float16 gradients like $(300, 4)$ by norm | zeros, or NaN | cast to float32 first |
 # | `tf.clip_by_norm` or `tf.clip_by_global_norm` with an infinite limit | NaN | leave the call out |
-# | clipping `IndexedSlices` in which a row occurs 16 times | in section 5 a step four times the limit | add up the uses of each row first |
-# | a clip of 0.5 at the target | in section 6 a gradient of 50 | clip at the source, once |
+# | clipping `IndexedSlices` in which one row occurs 16 times | a step four times the limit | add up the uses of each row first |
+# | a clip at the target, in the model | what comes after it multiplies the gradient again: 50 for a limit of 0.5 | clip at the source, once |
 #
 # **Further reading**
 #

@@ -665,9 +665,9 @@ for found in gradients.values():
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | the source that the other tape watches | in section 1 `None` | ask the other tape, or `watch` it before its first use |
+# | a source that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
 # | all weights are watched, and the last one's gradient is wanted | in section 4 twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
-# | a tape that was not asked is still there | in section 4 twelve activations stay in memory | drop it, with `del` |
+# | a tape that was not asked is still there | the activations that it keeps stay in memory | drop it, with `del` |
 #
 # **Further reading**
 #

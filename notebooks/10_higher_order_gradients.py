@@ -853,10 +853,10 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | the inner `gradient` call outside the outer block | in section 1 the second derivative is `None` | move it into the block |
-# | a tensor from outside, watched by the inner tape only | in section 1 `None` | `watch` it on both |
-# | nested gradients taken for a Hessian | in section 2 its column sums | `jacobian` of the gradient |
-# | no path leads from the penalty to the bias | in section 3 `None` | add the ordinary loss |
+# | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
+# | a tensor from outside, watched by the inner tape only | a second derivative of `None` | `watch` it on both |
+# | nested gradients taken for a Hessian | the Hessian's column sums | `jacobian` of the gradient |
+# | no path leads from the penalty to a bias | `None` | add the ordinary loss |
 # | `tf.norm` of an input gradient that is zero | in section 3 NaN in the kernel's gradient | penalise the squared norm |
 # | an input-gradient penalty through Keras' `LayerNormalization` | in section 5 a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
 #
