@@ -99,7 +99,7 @@ def train_all(rate, clip):
 
 
 def last_step(norms):
-    """For each run the number of finite gradients: `steps`, or the step after which it is dead."""
+    """For each run the number of finite norms: `steps`, or the step after which it is dead."""
     return np.cumprod(np.isfinite(norms), axis=1).sum(axis=1)
 
 
@@ -115,7 +115,7 @@ runtime.start(seed)
 # parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
 # ```
 #
-# So `clip` changes the gradients of all five parameters, before the step is taken:
+# So `clip` is given the gradients of all five parameters, before the step is taken:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -129,7 +129,7 @@ def clip_5(gradients):
 
 runs = {("no clipping", 0.08): train_all(0.08, no_clip), ("limit 5", 0.08): train_all(0.08, clip_5)}
 for (name, rate), (_, norms) in runs.items():
-    print(f"{name:<12} last step with a finite gradient:", *last_step(norms))
+    print(f"{name:<12} last step with a finite norm:", *last_step(norms))
 
 # %% alt="Line plots. Two panels with the gradient norms of ten runs over the first forty steps, on a logarithmic axis. Left, without clipping: most curves rise steeply within a dozen steps and leave the picture at the top. Right, with the limit 5: all ten fall from above the dotted line at 5 and stay near or below it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: ten runs, without and with the line
@@ -150,7 +150,7 @@ assert last_step(runs["no clipping", 0.08][1])[died].max() < 40
 assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 
 # %% [markdown]
-# Without clipping most of the ten die in the first dozen steps or so: the gradient overflows. With it none does.
+# Without clipping most of the ten die within the 40 steps of the picture: the gradient's norm overflows. With it none does.
 # So the networks *need* clipping? Section 2 has the run that answers this.
 #
 # **You will be able to**
@@ -164,12 +164,12 @@ assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 # %% [markdown]
 # ## 1. What explodes
 #
-# The network is linear in its state:
+# Each state is an affine function of the one before:
 #
 # $$h_{t+1} = x_t U + h_t W + b, \qquad \text{logits} = h_8 V + c.$$
 #
-# In the forward pass $W$ multiplies the state, in the backward pass its transpose multiplies the gradient, once for each row. Here $W$ starts as an orthogonal matrix times $10^{1/8}$: a gradient of norm 1 at the last state
-# arrives at the first with norm 10. Stretch this $W$ by 2, and the factor is $10 \cdot 2^8 = 2560$. Here **exploding gradients** come from this power.
+# On the way from $h_0$ to $h_8$, $W$ multiplies the state eight times; on the way back its transpose multiplies the gradient as often. Here $W$ starts as an orthogonal matrix times $10^{1/8}$: a gradient of norm 1 at $h_8$
+# arrives at $h_0$ with norm 10. Stretch this $W$ by 2, and the factor is $10 \cdot 2^8 = 2560$. Here **exploding gradients** come from this power.
 #
 # Look into the first of the runs that died:
 
@@ -181,10 +181,10 @@ print(
 )
 
 # %% [markdown]
-# Rate times gradient is a step that compares in length with $W$ itself. After it, eight rows can stretch a state by more than 10, after the next by more still. The gradients follow, and a few steps on
-# float32 has no number left.
+# The first step, rate times gradient, is more than a tenth as long as $W$. After it, eight rows can stretch a state by more than 10, after the next by more still. The gradients follow, and a few steps on
+# their norm is infinite in float32.
 #
-# `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is finite and above 5, it scales all parts by the same factor, so that the norm becomes 5. A shorter gradient stays what it is, but for rounding.
+# `tf.clip_by_global_norm(gradients, 5.0)` takes the five gradients as one long vector. If its norm is finite and above 5, it scales all parts by the same factor, so that the norm becomes 5. A shorter gradient stays what it is, but for rounding.
 #
 # **Predict.** With this limit the same start takes all 200 steps. In how many of them is the gradient cut?
 
@@ -265,7 +265,7 @@ for name, rate in sorted(runs, key=lambda key: (key[0] == "limit 5", key[1])):
         best[name] = median, rate
 
 # %% [markdown]
-# At its lower rates the control survives, and learns: clipping was *not* needed to survive. Now each side at its best rate, and the test images:
+# At its lowest rate the control survives, and learns: clipping was *not* needed to survive. Now each side at its best rate, and the test images:
 
 # %% tags=["nbval-ignore-output"]
 test = {}
@@ -310,7 +310,7 @@ assert (test["limit 5"] < test["no clipping"]).sum() >= 5
 # %% [markdown]
 # The limit bought the **larger rate**, and the loss ended lower.
 #
-# A limit is a hyperparameter, too. Here is one that is far too low, and one that is far too high:
+# Here is a limit that is far too low, and one that is far too high:
 
 # %% tags=["nbval-ignore-output"]
 
@@ -344,14 +344,14 @@ assert cuts[1000.0][~lost].max(initial=0) < 5
 assert val_losses[5.0].max() < np.log(classes)
 
 # %% [markdown]
-# Too low, it cuts nearly all steps to the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it cuts hardly a step of the runs that learn; the others are lost all the same: the limit prevented the overflow and not the damage.
+# Too low, it cuts nearly all steps to the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it cuts hardly a step of the runs that learn; the others are lost all the same: the limit prevented the overflow, not the damage.
 #
-# So plot the norm *before* clipping, the second result of `clip_by_global_norm`, put the limit above the usual norms, and choose limit and rate together.
+# So plot the norm *before* clipping, the second result of `clip_by_global_norm`, and choose limit and rate together.
 
 # %% [markdown]
 # ## 3. Three ways to clip, and the direction
 #
-# "The gradient is too long" can mean three things. For $c > 0$, where nothing overflows or underflows:
+# "The gradient is too long" has three readings here. For dense float tensors of finite elements, a finite $c > 0$, no overflow or underflow, and but for rounding:
 #
 # | | looks at | and if it is too large |
 # |---|---|---|
@@ -398,7 +398,7 @@ assert degrees([lone], [tf.clip_by_norm(lone, 3.5)]) < 0.05
 # %% [markdown]
 # By tensor, the first gradient stays; only the second is cut. The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so both are halved.
 #
-# In plain gradient descent the step has the direction of the whole gradient, one long vector. Here its two parts are scaled differently, and it turns by 14.9°. In the check, clipping by value turns even a single gradient, $(4, 3)$: its entries are cut apart. The global norm keeps the direction.
+# A step of plain gradient descent points against the whole gradient, one long vector. Here its two parts are scaled differently, and it turns by 14.9°. In the check, clipping by value turns even a single gradient, $(4, 3)$: one of its entries is cut. The global norm kept the direction.
 #
 # Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. Pull the limit down to 0.5: does the angle go on growing?
 
@@ -413,7 +413,7 @@ check_cosines = [17 / 13 / np.sqrt(2), 17 / 13 / np.sqrt(2), 103 / 13 / np.hypot
 np.testing.assert_allclose(check_angles, np.degrees(np.arccos(check_cosines)))
 
 # %% [markdown]
-# Clipped each by its norm, the angle stops growing once both gradients are cut: from there on these two shrink together.
+# With each clipped by its norm, the angle stops growing once both are cut: from there on these two shrink together.
 #
 # The global norm kept the direction of *one step*. Does it keep the direction of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
 #
@@ -473,7 +473,7 @@ assert all(np.isnan(g).all() for g in together)
 # - `clip_by_global_norm` found the norm infinite, and made *all* elements of both tensors NaN, on purpose.
 # - `clip_by_value` made a number of it, 6.5, which is worse than it looks: the infinity was a symptom, and now it is gone.
 #
-# Finite elements are not enough. A norm squares them, and $(10^{20})^2$ is infinite in float32, $300^2$ in float16.
+# Finite elements are not enough. These norms square them, and $(10^{20})^2$ is infinite in float32, $300^2$ in float16.
 
 # %%
 cases = {
@@ -506,7 +506,7 @@ np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
 # `clip_by_norm` gives zeros in the first two cases, and no sign of trouble. So cast float16 gradients to float32 before you clip them.
 # In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. Leave the call out instead.
 #
-# So test the *norm*, not the elements, and skip a step whose norm is not finite.
+# Test the *norm*, not the elements, and skip a step whose norm is not finite.
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
@@ -524,7 +524,7 @@ exercises.clip_or_skip.check(clip_or_skip)
 # %% [markdown]
 # ## 5. A row that is used many times
 #
-# The gradient of a variable whose rows are read by `tf.gather`, such as an embedding's table, can be `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up.
+# Below, `tf.gather` reads the rows of a variable, a table. Its gradient is a `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up.
 #
 # **Predict.** Row 0 is used 16 times, and each use sends back the slice (1, 0), so the gradient of row 0 is (16, 0). It is clipped by its norm to 1. How long is the step that arrives in the table?
 
@@ -558,9 +558,6 @@ print(f"{tf.norm(tf.convert_to_tensor(cancel)):.3f}")
 # @title Check
 exercises.step_in_the_table.reveal(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))))
 assert isinstance(slices, tf.IndexedSlices)
-with tf.GradientTape() as check_tape:
-    check_tied = tf.reduce_sum(tf.gather(table, [0] * 16)) + tf.reduce_sum(table**2)
-assert isinstance(check_tape.gradient(check_tied, table), tf.Tensor)
 np.testing.assert_allclose(tf.convert_to_tensor(slices)[0], [16.0, 0.0])
 np.testing.assert_allclose(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))), 4.0, rtol=1e-6)
 check_global = tf.convert_to_tensor(tf.clip_by_global_norm([slices], 1.0)[0][0])
@@ -571,7 +568,7 @@ np.testing.assert_array_equal(tf.convert_to_tensor(cancel), np.zeros((4, 2)))
 # %% [markdown]
 # Four times the limit. The norm of these sixteen slices is $\sqrt{16} = 4$, so each is cut to a quarter, and then sixteen quarters are added up. The two slices that cancel have a norm of 1.414 where the gradient's is 0.
 #
-# Where the table is small enough to write out, `tf.convert_to_tensor(slices)` before clipping is the cure. Where it is not, add up the uses of each row first.
+# Here `tf.convert_to_tensor(slices)` before clipping is the cure. It writes the table out; where that is too large, add up the uses of each row first.
 #
 # ### Exercise: One slice for each row (10 min)
 #
@@ -589,7 +586,7 @@ exercises.one_slice.check(add_up)
 # %% [markdown]
 # ## 6. Clip inside the model
 #
-# A clip can also stand *in* the model: a function that changes nothing on the forward pass, and limits the gradient on the backward pass, made with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
+# A clip can also stand *in* the model, made with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 # `clip_gradient` below returns the value of its argument. Its backward function returns `tf.clip_by_norm(upstream, 0.5)`: the upstream gradient, limited to 0.5.
 #
 # **Predict.** At $v = 2$ the derivative of $v^2$ is 4. What does the tape return for `clip_gradient(v * v)`?
@@ -650,7 +647,7 @@ for name, f in places.items():
     print(f"clip {name:<14} received {received:<9}  dy/dv = {found[name]:.4g}")
 
 # %% [markdown]
-# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`. Here it receives 100 and passes on 0.5. And clip *once*. The two clips of the last line limit two paths to 0.5 each, and their sum is 1.
+# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`, and use nothing but its result. Here it receives 100 and passes on 0.5. And clip *once*: the two clips of the last line limit two paths to 0.5 each, and their sum is 1.
 #
 # If the gradient of a variable is all you want to limit, clip what the tape returns.
 
@@ -703,7 +700,7 @@ exercises.each_limit.check(limit_each)
 # %% [markdown]
 # ## 7. Going further: Keras, the turn, and Adam
 #
-# Keras' SGD clips for you inside `apply_gradients`. `clipnorm` is by tensor, `global_clipnorm` is global. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
+# With one of three options Keras' SGD clips inside `apply_gradients`: `clipnorm` by tensor, `global_clipnorm` globally, `clipvalue` by value. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
 
 # %%
 moved = {}
@@ -742,7 +739,7 @@ assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0
 # Not here: both ways survive, and learn about equally well.
 
 # %% [markdown]
-# And with Adam? So far a shorter gradient was a shorter step. Adam divides each entry by a running average of its own size. Clip the global norm to 0.01, about a thousandth of what it is, and take the first step of each optimiser:
+# And with Adam? So far a shorter gradient was a shorter step. Adam divides a running average of the gradient by the root of one of its square, entry by entry. Clip the global norm to 0.01, about a thousandth of what it is, and take the first step of each optimiser:
 
 # %%
 true_gradients = [tf.constant([6.0, -8.0]), tf.constant([0.5])]
@@ -756,7 +753,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
         print(f"{optimiser.__name__:5} {name:16}", np.round(first_steps[optimiser.__name__, name], 4))
 
 # %% [markdown]
-# SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average shrinks with the gradient, and the limit cancels.
+# SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average and the root shrink alike, and the limit cancels.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -817,7 +814,7 @@ for check_clip, check_size in sets.values():
     assert check_size(check_g) > bound
 
 # %% [markdown]
-# None is positive, but for rounding.
+# None is positive, but for rounding: each $p$ passed.
 
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>
@@ -833,18 +830,18 @@ for check_clip, check_size in sets.values():
 # - Clipping was not needed to survive: it bought the larger rate. Compare each side at its best rate, on validation data (section 2).
 # - Clipping by value, or tensor by tensor, turned the gradient; the global norm kept the direction of one step, and not that of the mean of four (section 3).
 # - An infinity became NaN by a norm and a number by value, and a norm overflowed at $10^{20}$; a row that was used 16 times arrived four times longer than the limit (sections 4 and 5).
-# - A clip inside a model limits the *upstream* gradient: put it at the source, once (section 6).
+# - A clip inside a model limits the *upstream* gradient: put it at the source, once, and use nothing but its result (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a limit is to make Adam's first step shorter | it is about as long as without | a smaller rate |
-# | the limit is too low | nearly all steps are cut, and learning is slow | plot the norm before clipping |
-# | Keras' `clipnorm` for the global norm | the step turns | `global_clipnorm` |
+# | a limit is to make Adam's first step shorter | about as long as without, far above Adam's `epsilon` | a smaller rate |
+# | a limit that is too low | nearly all steps are cut, and 200 of them do not get far | plot the norm before clipping |
+# | Keras' `clipnorm` for the global norm | a step of another direction | `global_clipnorm` |
 # | a gradient holds an infinity | NaN everywhere after global clipping, a harmless number after clipping by value | test the norm, and skip the step |
-# | clipping in float16, at a norm like 300 | zeros, or NaN | cast to float32 first |
-# | an infinite limit of a norm, for "no limit" | NaN | leave the call out |
-# | clipping `IndexedSlices` in which rows occur more than once | a step longer than the limit, or shorter than it might be | add up the uses of each row first |
-# | a clip near the target | a gradient far above the limit | clip at the source, once |
+# | clipping float16 gradients like $(300, 4)$ by norm | zeros, or NaN | cast to float32 first |
+# | `tf.clip_by_norm` or `tf.clip_by_global_norm` with an infinite limit | NaN | leave the call out |
+# | clipping `IndexedSlices` in which one row occurs 16 times | a step four times the limit | add up the uses of each row first |
+# | a clip at the target, in the model | what comes after it multiplies the gradient again: 50 for a limit of 0.5 | clip at the source, once |
 #
 # **Further reading**
 #

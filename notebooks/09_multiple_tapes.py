@@ -172,7 +172,7 @@ plt.show()
 # ### Exercise: Two players, two losses (6 min)
 #
 # `game(x, y)` returns two scalar losses that share most of their computation. The player who moves `x`, a vector, wants to lower the first; the player who moves `y`, a
-# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and the gradient of the second with respect to `y`. Call `game` once.
+# vector too, wants to lower the second. Return the gradient of the first loss with respect to `x`, and the gradient of the second with respect to `y`. Call `game` once.
 
 
 # %%
@@ -231,8 +231,8 @@ assert len(check_rows) > 1
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
 #
-# In section 1 the sources were tensors, and you named them with `watch`. A model's weights are variables, and by default a tape watches every
-# trainable one that it meets. Where a tape is to leave some of them out, `watch_accessed_variables=False` turns that off, and `watch` names the rest.
+# In section 1 the sources were tensors, and you named them with `watch`. The weights below are variables, and a tape left at its
+# default watches them as it meets them. Where a tape is to leave some of them out, `watch_accessed_variables=False` turns that off, and `watch` names the others.
 #
 # Take a model of two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -438,7 +438,7 @@ ax.tick_params(which="both", length=0)
 plt.show()
 
 # %% [markdown]
-# The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`.
+# The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivatives of `tanh` and of the square.
 #
 # The tape of the inputs has a single source, and keeps as much as the tape of all weights. Not the *number* of sources made the difference here, but
 # how much comes **after** them.
@@ -529,7 +529,7 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# A tape holds *references*: the twelve activations are in memory once, though `first` and `second` both keep them. `second` added none; had you
+# The tapes hold *references*: the twelve activations are in memory once, though `first` and `second` both keep them. `second` added none; had you
 # forgotten to drop it, it would still hold twelve.
 
 # %% [markdown]
@@ -657,22 +657,22 @@ for found in gradients.values():
 # %% [markdown]
 # ## Recap
 #
-# - Two tapes over one run gave two gradients. To `tape_0` the sigmoid was a constant, to `tape_1` the sine; asking or pausing one left the other as it was (section 1).
+# - Two tapes over one run gave two gradients. To `tape_0` the sigmoid was a constant, to `tape_1` the sine; asking one left the other as it was (section 1).
 # - For $y''$ the inner tape was asked while the outer one was open, and the outer one recorded its backward pass (section 2).
-# - `watch_accessed_variables=False` and `watch` give a tape its own set of sources; the head's tape left no record of the first layer (section 3).
+# - `watch_accessed_variables=False` and `watch` gave a tape its own set of sources; the head's tape left no record of the first layer (section 3).
 # - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 4).
-# - Where two tapes record one stretch each, hand the second's gradient at `h` to the first as `output_gradients`; handed `None`, the first began with ones (section 5).
+# - With `h` alone between the two stretches, the second tape's gradient at `h` went to the first as `output_gradients`; handed `None`, the first began with ones (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a source that this tape does not watch, and that depends on nothing it watches | `None` | ask the tape that watches it, or `watch` it before its first use |
+# | a source that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
 # | all weights are watched, and the last one's gradient is wanted | in section 4 twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
-# | a tape that was not asked is still there | what it keeps stays in memory | drop it, with `del` |
+# | a tape that was not asked is still there | the activations that it keeps stay in memory | drop it, with `del` |
 #
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
 # - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
-# - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.
+# - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players.
 #
 # **Read next:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) puts one tape inside another.

@@ -151,8 +151,8 @@ print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
 # The outer tape was not told: watch `t` on both. Better still, write a function that returns a derivative. It gets order and watching right once, and
-# it can be applied to its own result: the inner call then runs inside the outer block. Of $2x$, though, the second derivative is `None`, and the
-# third an error.
+# it can be applied to its own result: the inner call then runs inside the outer block. Of `lambda x: 2.0 * x`, though, the second derivative is
+# `None`, and the third an error.
 
 
 # %%
@@ -284,7 +284,7 @@ plt.show()
 # %% [markdown]
 # ## 3. Penalise the input gradient
 #
-# How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of
+# How much can a small change of the input change a differentiable loss $L$? To first order, at most the length of the change times the norm of
 # $\partial L/\partial x$. Let training keep that norm small.
 #
 # The norm contains a gradient, and the training step differentiates it once more, with respect to the *parameters*: **double backpropagation**
@@ -325,7 +325,7 @@ plt.show()
 # The outer tape's record, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same.
 # The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the bias once.
 #
-# Two things can go wrong. First, let the loss be the plain sum of the layer's outputs.
+# Here are two traps. First, let the loss be the plain sum of the layer's outputs.
 #
 # **Predict.** What is now the gradient of the norm with respect to the bias?
 
@@ -367,7 +367,7 @@ gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), 
 
 # %% [markdown]
 # The seven rows of the input gradient are now alike: the sum of the kernel's columns, without input or bias. No path leads from the norm to the bias,
-# and that is `None`. Section 4 adds the ordinary loss, and a bias gets its gradient from there.
+# and that is `None`. Section 4 adds the ordinary loss, and a bias gets a gradient from there.
 #
 # Second, a dead ReLU. `dead_loss` lets no output through: the input gradient is exactly zero, the least that its norm can be.
 #
@@ -413,8 +413,8 @@ print("largest element of its gradient:", np.abs(of_squared).max())
 #
 # $$\ell_i + \texttt{weight} \cdot \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2.$$
 #
-# Return its gradient with respect to `w`, by nested tapes. `w` has shape (inputs,), `x` (batch, inputs) and `y` (batch,). All are tensors, none is a variable;
-# `weight` is a scalar tensor. An example's loss depends on no other example's input.
+# Return its gradient with respect to `w`, by nested tapes. `w` has shape (inputs,), `x` (batch, inputs) and `y` (batch,). All are tensors;
+# `weight` is a scalar.
 
 
 # %%
@@ -515,7 +515,7 @@ plt.show()
 
 # %% [markdown]
 # The plain network bends its boundary around single points, and passes close to them: a short step changes the answer. The
-# penalised one gives up a few of those points and keeps its distance. On a thousand new points it is far less steep, and about as accurate:
+# penalised one gives up a few of those points and keeps more distance. On a thousand new points it is far less steep, and about as accurate:
 
 # %% tags=["nbval-ignore-output"]
 new_points, new_labels = make_moons(1000, noise=0.35, random_state=seed + 100)
@@ -542,8 +542,8 @@ np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no e
 # %% [markdown]
 # ## 5. A second derivative that is wrong
 #
-# So far no layer was normalised. The *critic* of a Wasserstein GAN gives each sample a score, and its training penalises the score's gradient with
-# respect to the sample; Gulrajani and others (2017) recommend layer normalisation for it. Here is a small critic, in float64: a kernel, layer
+# So far no layer was normalised. The *critic* of a Wasserstein GAN gives each sample a score. Gulrajani and others (2017) penalise the score's
+# gradient with respect to the input, and recommend layer normalisation. Here is a small critic, in float64: a kernel, layer
 # normalisation, softplus, and a weighted sum as the score. Seven samples' scores are added up, and the penalty is the squared norm
 # of the sum's gradient with respect to the samples.
 
@@ -724,7 +724,7 @@ np.testing.assert_allclose(row, [2.0, 6.0, 4.0], rtol=1e-6)
 # *This one needs an idea that the text does not spell out.*
 #
 # Walk from $x$ along $v$ and look at the value: $\varphi(t) = f(x + t\,v)$, a function of one variable. Its second derivative at $t = 0$ says how the
-# walk curves. Return that number, a scalar tensor of the dtype of `x`. `f` takes a tensor of shape $(n,)$ to a scalar; `x` and `v` are tensors of shape $(n,)$,
+# walk curves. Return that number, a scalar tensor of the dtype of `x`. `f`, smooth and not linear, takes a tensor of shape $(n,)$ to a scalar; `x` and `v` are tensors of shape $(n,)$,
 # and $v$ need not have length 1. Two calls of `gradient` are enough; do not build the Hessian.
 
 
@@ -742,8 +742,7 @@ exercises.curvature.check(curvature)
 #
 # $$f(x) + f'(x)\,h + \frac{f''(x)}{2!}\,h^2 + \dots + \frac{f^{(n)}(x)}{n!}\,h^n, \qquad n = \texttt{order}.$$
 #
-# `f` works element by element, on a tensor `x` of any shape; the result has the shape of `x`. `h` is a scalar tensor, and `order` an integer of 1 or more.
-# `derivative` is given.
+# `f`, smooth and no polynomial, works element by element, on a tensor `x` of any shape; the result has the shape of `x`. `h` is a scalar tensor, and `order` an integer of 1 or more.
 
 
 # %%
@@ -850,22 +849,22 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # - Ask the inner tape inside the outer block, and watch a tensor on the outer tape, too. Where one of the two was missing, the second derivative of $x^3$ was `None` (section 1).
 # - With three inputs the gradient of the gradient was three numbers, the column sums of the Hessian. The Hessian is the Jacobian of the gradient (section 2).
 # - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of its gradient. Penalise the squared norm (sections 3 and 4).
-# - `tf.nn.moments` stops the gradient of the mean: through Keras' `LayerNormalization` the gradient of an input-gradient penalty was wrong, without a warning (section 5).
+# - `tf.nn.moments` stops the gradient of the mean in its variance: through Keras' `LayerNormalization` the gradient of an input-gradient penalty was wrong, without a warning (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
-# | a tensor from outside, watched by the inner tape only | `None` | `watch` it on both |
-# | nested gradients taken for a Hessian | one number for each input, mixed | `jacobian` of the gradient |
-# | no path leads from the penalty to a variable | `None` for that variable | add the ordinary loss |
+# | a tensor from outside, watched by the inner tape only | a second derivative of `None` | `watch` it on both |
+# | nested gradients taken for a Hessian | the Hessian's column sums | `jacobian` of the gradient |
+# | no path leads from the penalty to a bias | `None` | add the ordinary loss |
 # | `tf.norm` of an input gradient that is zero | in section 3 NaN in the kernel's gradient | penalise the squared norm |
 # | an input-gradient penalty through Keras' `LayerNormalization` | in section 5 a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
 #
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): higher-order gradients, input gradient regularisation.
-# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
-# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): the critic of section 5.
+# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 4.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a penalised critic.
 # - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468).
 #
 # **Read next:** [11 Jacobians](11_jacobians.ipynb) keeps every output apart instead of adding them up.

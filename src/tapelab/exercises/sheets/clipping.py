@@ -35,7 +35,7 @@ clipped_norms = Prediction(
         ([2.5, 6.0, 5.0, 6.5], "The two ways are exchanged: *by tensor* looks at one tensor at a time."),
         (
             [6.5, 6.5, 6.5, 6.5],
-            "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
+            "The limit is no target: by tensor 5 stays, and globally it holds for both together, not for each.",
         ),
         ([6.5, 6.5, 2.5, 6.0], "A norm of 5 is below the limit, and stays."),
         ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),
@@ -57,7 +57,7 @@ nan_elements = Prediction(
     "clipping.nan_elements",
     remarks=(
         ([1, 0], "The scale factor is one number for all tensors, and it is that number which is no longer usable."),
-        ([2, 0], "The scale factor is shared by *all* tensors, not by the elements of one."),
+        ([2, 0], "The scale factor is shared by *all* tensors, not by those of one alone."),
         (
             [0, 0],
             "The norm is infinite, so no scale factor is usable, and the function says so: NaN, in every element.",

@@ -53,7 +53,7 @@ dead_norm = Prediction(
     "higher_order_gradients.dead_norm",
     options=("zero", "NaN", "None", "infinite"),
     remarks=(
-        ("zero", "So it should be at a lowest point. But the norm has a corner there, and no slope."),
+        ("zero", "So it should be: around this point the norm stays 0. But the tape goes through a root at 0."),
         ("None", "There is a path through ReLU, so there is a number. Which one?"),
         (
             "infinite",
@@ -281,7 +281,7 @@ curvature = Exercise(
     minutes=10,
     beyond=True,
     hints=(
-        "There are two ways. One makes `t` the source of both tapes. The other starts from what `output_gradients` "
+        "Here are two ways. One makes `t` the source of both tapes. The other starts from what `output_gradients` "
         "does in section 6.",
         r"In terms of the Hessian the number is $v^\top H v = \sum_{ij} v_i H_{ij} v_j$: both indices are weighted "
         "with $v$. What weighs only one of them?",
