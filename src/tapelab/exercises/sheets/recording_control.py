@@ -221,7 +221,7 @@ truncated = Exercise(
     minutes=10,
     beyond=True,
     hints=(
-        "When `reset` is called, the tape forgets what it has recorded. Before which step should that happen, if `keep` "
+        "When `reset` is called, the tape forgets what it recorded. Before which step should that happen, if `keep` "
         "steps are to be left?",
         "The steps that count are `steps - keep`, …, `steps - 1`. `w` is a tensor: what does section 3 say about "
         "watched tensors and `reset`?",
