@@ -134,7 +134,7 @@ with np.testing.assert_raises_regex(ValueError, "No gradients provided"):
 # %% [markdown]
 # ## 2. A path, not a variable
 #
-# The cut around $y^2$ did not "freeze $y$".
+# Has the cut around $y^2$ frozen $y$?
 #
 # **Predict.** $z = y^2 + 5y$ at $y = 3$, with the same cut around $y^2$. The true derivative is $2y + 5 = 11$. What does the tape return?
 
@@ -706,7 +706,7 @@ np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + ar
 # One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
 # steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
 #
-# A single target still differs from its prediction, by $\pm 1/6$ for five states. With its path open, descent can lower the sum of their squares by moving the *targets* too. This is the
+# A single target still differs from its prediction, by $\pm 1/6$ for five states. With the paths open, descent can lower the squared differences' sum by moving the *targets* too. This is the
 # **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
 
 

@@ -469,7 +469,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
 # The gradient with respect to the input is limited, and the variables' gradients are the layer's own. But the dropout layer in the check, in training, draws a second mask in `backward`, and the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the
-# graph is being traced there is no number yet. Differentiated in a compiled `tf.function`, it must be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
+# graph is being traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
 
 # %% tags=["nbval-ignore-output"]
 passing = []
