@@ -590,7 +590,7 @@ assert check_tape.gradient(check_paused, check_layer.kernel) is None
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
 #
-# A `body` of three `tanh` layers and a `head` of one linear layer have their own variables. A tape computes a loss from `x`, a batch of data, in one of four ways:
+# A `body` of three `tanh` layers and a `head` of one linear layer have their own variables. Run eagerly, a tape computes a loss from data `x` in one of four ways:
 #
 # | | prediction |
 # |---|---|
@@ -806,7 +806,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | a variable is to be frozen and only one of its paths is cut | in section 2 the gradient of the other path | cut every path, or leave the variable out of the sources |
 # | `stop_gradient` around a factor that the formula does not mean as a number | a wrong gradient, in section 2's figure of the wrong sign, and no warning | cut what it means as a number, and nothing else |
 # | the path of a target that is being learnt, left open | in section 5 a lower loss, and the wrong teacher | `tf.stop_gradient(target)` |
-# | a cut at the end of a large branch, in eager code | in section 6 the branch stayed in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the branch |
+# | a cut at the end of a large branch | in section 6 the branch stayed in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the branch |
 #
 # **Further reading**
 #

@@ -247,9 +247,9 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 # %% [markdown]
 # With the clip's own gradient every step is zero. Straight through, descent sees an error of the right sign, and moves until the value is right.
 #
-# On the last line, the wrapper `tf.grad_pass_through(tf.round)` rounds, and passes the gradient on unchanged.
+# On the last line, `tf.grad_pass_through(tf.round)` rounds, and passes the gradient on unchanged.
 #
-# The rounding's gradient and the clip's at 1.5 are wrong on purpose: they are not the derivative of the value.
+# The rounding's gradient and the clip's at 1.5 are wrong on purpose: not the derivative of the value.
 
 # %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw

@@ -140,7 +140,7 @@ def _(x):
 @norm_of_rows.mistake("zero_row")
 @_norm_with
 def _(x, norms, upstream):
-    """Right for every row but the zero one, where the gradient is NaN: 0/0. Which gradient does the text ask for
+    """Right for every row but the zero one, where the gradient is NaN. Which gradient does the text ask for
     there?"""
     return upstream[:, tf.newaxis] * x / norms[:, tf.newaxis]
 

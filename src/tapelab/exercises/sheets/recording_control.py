@@ -133,16 +133,16 @@ def _(tape, x):
 
 @metric_off.mistake("cut_after")
 def _(tape, x):
-    """The values and gradients are right, and the tape has recorded the metric all the same: `tf.stop_gradient` came
-    after the operations that are not to be on the tape. Which call keeps the tape from writing?"""
+    """The values and gradients are right, and the tape has recorded the metric all the same. A cut after the operations
+    leaves them on the tape. Which call keeps the tape from writing?"""
     cube = x**3
     return tf.reduce_sum(cube), tf.stop_gradient(tf.reduce_max(tf.abs(cube)))
 
 
 @metric_off.mistake("loss_not_recorded")
 def _(tape, x):
-    """Both values are right, and the loss has no gradient any more: every path from it to `x` runs through the block.
-    Leave in the block only what is never differentiated."""
+    """Both values are right, and the loss has no gradient any more: no recorded path leads from it to `x`. Leave in the
+    block only what is never differentiated, and cut nothing else."""
     with tape.stop_recording():
         cube = x**3
         return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
@@ -150,7 +150,7 @@ def _(tape, x):
 
 @metric_off.mistake("cubed_twice")
 def _(tape, x):
-    """All numbers are right, and the cube was computed twice. Inside the block you may read what was recorded
+    """All numbers are right, and `x` was read more than once. Inside the block you may read what was recorded
     before it."""
     with tape.stop_recording():
         metric = tf.reduce_max(tf.abs(x**3))
@@ -243,8 +243,8 @@ def _(step, w, h, steps, keep):
 
 @truncated.right
 def _(step, w, h, steps, keep):
-    """After the reset, the `h` that comes from the earlier steps is a constant, and `w`, a tensor, must be watched
-    again. The value runs through all steps, the gradient only through the last `keep`."""
+    """To the tape the `h` from the earlier steps is a constant. After a reset `w`, a tensor, must be watched again.
+    The value runs through all steps, the gradient only through the last `keep`."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):

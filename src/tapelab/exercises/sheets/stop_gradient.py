@@ -154,8 +154,8 @@ def _(scores, values, rewards):
 
 @two_learners.mistake("no_cut")
 def _(scores, values, rewards):
-    """The loss is right, and nothing is cut: `values` learns from the actor's term too. Which path leads from that term
-    to `values`?"""
+    """The loss is right, and `values` learns from the actor's term too. Which path leads from that term to
+    `values`?"""
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * error)
@@ -276,8 +276,8 @@ def _(scores):
 
 @hard_choice.mistake("roles_exchanged")
 def _(scores):
-    """The roles are exchanged: the value is the softmax, and the choice, which is flat, is all that is left to
-    differentiate."""
+    """The value is the softmax, and no path is left to differentiate. Which of `hard` and `soft` is to be the value,
+    and which the path?"""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return hard + tf.stop_gradient(soft - hard)
@@ -285,8 +285,8 @@ def _(scores):
 
 @hard_choice.mistake("cancelled")
 def _(scores):
-    """The value is right, and the gradient is zero: what stands outside the cut cancels on the backward pass as
-    well."""
+    """The value is right, and the gradient is zero. What stands outside the cut is to have the gradient of the
+    softmax."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard) - soft
