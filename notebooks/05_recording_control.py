@@ -809,12 +809,12 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a step whose derivative you need is computed inside the block | in section 1 `None`, or 2 for −2, and no warning | keep inside only what you never differentiate |
-# | a tensor watched before `reset` is used after it | in section 3 `None` | `watch` it again |
-# | `stop_recording` on a tape that is not open | in section 5 `RuntimeError`; of a closed tape, in the check, `ValueError` | call it while the tape records |
-# | the block is in a `tf.function`, the tape outside | in section 5 the block had no effect, without a warning | the block around the call |
-# | a persistent tape computes gradients while it records | a warning, once; in section 4's check the tape kept the results of five backward passes | `with tape.stop_recording():` around `gradient` |
-# | a weight acts only before the window that needs it | in section 4 it did not move | a longer window |
+# | a step from source to loss is inside the block, run eagerly | `None`, or the gradient of the other recorded paths, without a warning | keep inside only what you never differentiate |
+# | a constant watched before `reset` is used after it | `None` | `watch` it again |
+# | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it while the tape records |
+# | the block is in a compiled `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
+# | a persistent tape computes gradients while it records | a warning, once; what the backward pass computes from watched tensors is recorded too | `with tape.stop_recording():` around `gradient` |
+# | a weight acts only before the window that needs it | from that window its gradient is 0, or `None` | a longer window |
 #
 # **Further reading**
 #

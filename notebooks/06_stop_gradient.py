@@ -550,7 +550,7 @@ for offset, column, colour, label in (
 ):
     bars = ax.bar(position + offset, [row[column] for row in measured.values()], 0.4, color=colour, label=label)
     ax.bar_label(bars)
-ax.set(title="Here the cut at the end comes too late to save memory", xlabel="way to compute the branch", ylabel="count")
+ax.set(title="This cut at the end comes too late to save memory", xlabel="way to compute the branch", ylabel="count")
 ax.set_xticks(position, labels=list(measured))
 ax.margins(y=0.15)
 ax.legend()
@@ -803,10 +803,10 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a variable is to be frozen and only one of its paths is cut | in section 2 the gradient of the other path | cut every path, or leave the variable out of the sources |
-# | `stop_gradient` around a factor that the formula does not mean as a number | a wrong gradient, in section 2's figure of the wrong sign, and no warning | cut what it means as a number, and nothing else |
-# | the path of a target that is being learnt, left open | in section 5 a lower loss, and the wrong teacher | `tf.stop_gradient(target)` |
-# | a cut at the end of a large branch | in section 6 the branch stayed in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the branch |
+# | a variable is to be frozen and only one of its paths is cut | the gradient of the paths left open | cut every path, or leave the variable out of the sources |
+# | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, and no warning | cut what it means as a number, and nothing else |
+# | the path of a target that is being learnt, left open | the follower's error trains the target, too | `tf.stop_gradient(target)` |
+# | a cut at the end of a chain of `tanh`, run eagerly | with the tape, its tensors stay in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the branch |
 #
 # **Further reading**
 #
