@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 3 more to go further, 15 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
