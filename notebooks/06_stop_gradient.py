@@ -806,7 +806,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | a variable is to be frozen and only one of its paths is cut | the gradient of the paths left open | cut every path, or leave the variable out of the sources |
 # | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, and no warning | cut what it means as a number, and nothing else |
 # | the path of a target that is being learnt, left open | the follower's error trains the target, too | `tf.stop_gradient(target)` |
-# | a cut at the end of a chain of `tanh`, run eagerly | with the tape, its tensors stay in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the branch |
+# | a cut at the end of a chain of `tanh`, run eagerly | with the tape, its tensors stay in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the chain |
 #
 # **Further reading**
 #
