@@ -89,7 +89,7 @@ for name, gradient in gradients.items():
 # %% [markdown]
 # ## 1. Cut one path
 #
-# In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at $(2, 3)$ had $y^2$ kept from the tape. In `z = x**2 + tf.stop_gradient(y**2)` the cut has the value of `y**2`, and on the backward pass nothing goes through it: to the tape it is a constant.
+# In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at $(2, 3)$ had $y^2$ kept from the tape. Now `tf.stop_gradient(t)`: it has the value of `t`, and to a tape it is a constant, through which nothing goes back. So `z = x**2 + tf.stop_gradient(y**2)` is the same program.
 # Value and gradients are the same, 13, 4 and `None`.
 #
 # The cut is at one place, and it matters which side of it you ask about.

@@ -920,10 +920,10 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a nested custom gradient reads a value made from `x` in the enclosing scope | here `None` in a graph, and eagerly the default second derivative | pass the value as an argument |
+# | a nested custom gradient reads a value made from `x` in the enclosing scope | `None`, or the default second derivative | pass the value as an argument |
 # | the decorated function reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | `float(upstream)` of a scalar | it works eagerly and fails when a compiled `tf.function` is differentiated | TensorFlow operations; `tf.print` to look |
-# | a saved model tested in the process that saved it | here all gradients, where a fresh process had `LookupError` | load it in a fresh process |
+# | a saved model tested in the process that saved it | it works there, where a fresh process has `LookupError` | load it in a fresh process |
 # | a nested custom gradient in a SavedModel | in a fresh process `LookupError` at the second derivative | a backward function of ordinary, stable operations |
 # | an entry in the registry for a type that is not yours | other code in the process uses it | `tf.custom_gradient` |
 #
