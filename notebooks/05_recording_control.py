@@ -17,12 +17,12 @@
 # %% [markdown]
 # # Recording control
 #
-# A tape writes down operation after operation, for a backward pass that may follow. **Can a tape leave out part of a computation, or start over?**
+# The tape below writes down operation after operation, for a backward pass that may follow. **Can a tape leave out part of a computation, or start over?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 19 to read, 3 more to go further, 15 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 3 more to go further, 15 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -103,9 +103,9 @@ assert len(in_memory) == 1  # without a tape
 # %% [markdown]
 # ## 1. Stop recording
 #
-# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$: the derivatives are $2x = 4$ and $2y = 6$. Run eagerly, a block under `tape.stop_recording()` keeps its operations off the tape. They still run.
+# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$: the derivatives are $2x = 4$ and $2y = 6$. Below, `tape.stop_recording()` pauses the tape for a block, in which `y * y` is computed.
 #
-# **Predict.** Below, `y * y` is computed inside such a block. What are `z`, `dz/dx` and `dz/dy`? Three answers: numbers or `None`.
+# **Predict.** What are `z`, `dz/dx` and `dz/dy`? Three answers: numbers or `None`.
 
 # %%
 exercises.block.guess([..., ..., ...])  # in place of each `...`, your guess: z, dz/dx, dz/dy
@@ -156,7 +156,7 @@ assert why.line.text == "y_squared = y * y"
 assert explain(tape, z, x).exists
 
 # %% [markdown]
-# **Predict.** Below, $z = 8x / x^2$ at $x = 2$. That is $8/x$, with the slope $-8/x^2 = -2$. Its divisor is computed in the block. What does the tape return for `dz/dx`?
+# **Predict.** Below, $z = 8x / x^2$ at $x = 2$. That is $8/x$, with the slope $-8/x^2 = -2$. Its divisor is computed in such a block. What does the tape return for `dz/dx`?
 
 # %%
 exercises.size_in_block.guess(...)  # dz/dx
@@ -241,6 +241,10 @@ assert kept == {True: [4] * depth, False: [1] * depth}
 np.testing.assert_array_equal(entropies[True], entropies[False])
 for with_metric, without_metric in zip(gradients[True], gradients[False], strict=True):
     np.testing.assert_allclose(with_metric, without_metric, rtol=1e-5, atol=1e-7)
+with tf.GradientTape() as tape:
+    loss, _, layers = forward(tape, record_metric=True)
+gc.collect()  # made: the product, its tanh, the softmax, the logarithm, their product
+assert [made() is not None for made in layers[0].references] == [False, True, True, True, True]
 
 # %% [markdown]
 # Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input, the matrix product's result. So each layer costs one tensor. Beside it the recorded metric keeps three, for a gradient that nobody asks for: the softmax, the logarithm, and their product. The
@@ -299,7 +303,7 @@ assert 0.6 < fastest[True] / fastest[False] < 1.6
 # %% [markdown]
 # Next to nothing. What the block saved is memory.
 #
-# ### Exercise: A metric that costs no memory (5 min)
+# ### Exercise: A metric off the tape (5 min)
 #
 # Return two scalars: the sum of the entries of $x^3$, which is the loss, and their largest magnitude, a metric. The tape is open, and
 # it must be able to differentiate the loss. It must not record the metric. Keep the line of `cube`, and compute nothing else from `x`.
@@ -316,7 +320,7 @@ exercises.metric_off.check(loss_and_metric)
 # %% [markdown]
 # ## 3. Reset: start over
 #
-# `tape.reset()`, called in the tape's own block, empties the tape, which then goes on recording. The same $z = x^2 + y^2$; this time `y * y` *is* recorded, and then the tape is reset.
+# Below, `tape.reset()` empties the tape, which then goes on recording. The same $z = x^2 + y^2$; this time `y * y` *is* recorded, and then the tape is reset.
 
 # %%
 x = tf.Variable(2.0)
@@ -394,9 +398,9 @@ with tf.GradientTape() as tape:
 # ## 4. Truncated backpropagation through time
 #
 # This **recurrent network** reads a stream, $h_{t+1} = \tanh(h_t W + x_t U)$, and must predict the next input from $h$. Backpropagation through *time* goes back through all steps
-# since the start, and the tape keeps a state for each, as in the opening cell.
+# since the start; in the opening cell the tape kept a state for each.
 #
-# **Truncated** backpropagation goes back through a window. After each window: take the gradient, update, forget the record, keep the state.
+# **Truncated** backpropagation goes back through a window. Here, after each window: take the gradient, update, forget the record, keep the state.
 
 # %% alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what crosses a reset
@@ -413,7 +417,7 @@ for edge in (2.5, 5.5):
     ax.text(edge, 0.85, " reset", color=plots.GREY, va="top")
 ax.text(0, 0.45, "values go on", va="center")
 ax.text(0, -0.55, "gradients stay in the window", color=plots.RED, va="center")
-ax.set(title="A reset lets the state through and stops the gradient", xlim=(-0.4, 8.4), ylim=(-0.75, 0.9))
+ax.set(title="Truncated backpropagation, in windows of three steps", xlim=(-0.4, 8.4), ylim=(-0.75, 0.9))
 ax.axis("off")
 plt.show()
 
@@ -480,8 +484,7 @@ plt.show()
 # %% [markdown]
 # At most 13 states: twelve in the window, and the one before it. The earlier ones are gone.
 #
-# Below, the loop stays in the block of one tape, and `reset` ends each window. The tape is persistent, since it answers once in each window, and takes the gradient under `stop_recording`, so as not to
-# record its own backward pass.
+# Below, the loop stays in the block of one tape, and `reset` ends each window. This persistent tape takes the gradient under `stop_recording`, so as not to record its own backward pass.
 
 
 # %%
@@ -569,7 +572,7 @@ print(f"a = {a.numpy():.3f}, b = {b.numpy():.3f}, memory at the end {memory.nump
 # %% [markdown]
 # It learns to remember, through a window that reaches back one step! The last step rewards a larger $a$, and $a$ is the weight of *every* step. But $b$ has not moved. It acts at the first step alone, and there no gradient arrived.
 #
-# So this gradient leaves out the way in which the weights acted before the window. How much is that? Below, $W$ is $\rho$ times an orthogonal matrix, which keeps lengths: the smaller $\rho$, the sooner the network forgets.
+# So this gradient leaves out the way in which the weights acted before the window. How much is that? Below, $W$ is $\rho$ times an orthogonal matrix: $h W$ is $\rho$ times as long as $h$.
 
 # %% tags=["nbval-ignore-output"]
 orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]
@@ -605,7 +608,7 @@ for (rho, error), colour, style in zip(
 ):
     ax.plot(windows, error, style, color=colour)
     ax.text(windows[-1] * 1.1, error[-1], f"ρ = {rho}", color=colour, va="center")
-ax.set(title="How long a window must be depends on the network's memory", xlabel="window (steps)")
+ax.set(title="At a larger ρ the same window leaves out more", xlabel="window (steps)")
 ax.set(ylabel="relative error of the gradient", xscale="log", yscale="log", xlim=(0.9, 60))
 ax.set_xticks(windows, labels=windows)
 ax.minorticks_off()
@@ -615,14 +618,8 @@ plt.show()
 # @title Check
 assert errors[0.5][3] < 0.01
 assert errors[0.95][3] > 0.15
-assert 0.001 < errors[0.95][5] < 0.05
-assert errors[0.5][4] < 1e-4
 assert all(error[5] < error[0] / 10 for error in errors.values())
 np.testing.assert_allclose(orthogonal.T @ orthogonal, np.eye(units), atol=1e-12)
-for rho, error in errors.items():  # a factor of rho for each step back: what a window leaves out is a geometric series
-    left_out = units**0.5 * np.linalg.norm(v) * rho ** np.array(windows) / (1.0 - rho)
-    full = np.linalg.norm(gradient_through_last(60, rho))
-    assert np.all(error * full < left_out + 1e-5 * full)  # and float32 rounds
 assert errors[0.5][3] < errors[0.8][3] < errors[0.95][3]
 assert errors[0.5][5] < errors[0.8][5] < errors[0.95][5]
 with tf.GradientTape() as tape:
@@ -636,15 +633,6 @@ assert before_the_window == 0.0
 assert in_the_window != 0.0
 assert b.numpy() == 0.5
 np.testing.assert_allclose(a**5 * b, 1.0, atol=1e-3)
-decay = tf.Variable(0.5)  # a window of one step, and a task without end: the sum of all inputs so far
-for _ in range(40):
-    memory, numbers = tf.zeros(()), generator.standard_normal(30).astype(np.float32)
-    for number, so_far in zip(numbers, np.cumsum(numbers), strict=True):
-        with tf.GradientTape() as tape:
-            memory = decay * memory + number
-            loss = (memory - so_far) ** 2
-        decay.assign_sub(0.002 * tape.gradient(loss, decay))
-assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
 # At $\rho = 0.5$ this gradient through eight steps is off by less than 1 %; at 0.95 by more than 15 %.
@@ -669,8 +657,7 @@ exercises.truncated.check(truncated_gradient)
 # %% [markdown]
 # ## 5. Going further: where a pause does not reach
 #
-# `stop_recording` pauses one tape *while Python runs the block*. In the
-# `tf.function` below that is while it is traced. The block is inside the function, and the tape outside.
+# Below, the first block is inside a `tf.function`, and the tape outside. It pauses the tape *while Python runs the block*, and that is while the function is traced.
 
 # %%
 w = tf.Variable(3.0)
@@ -767,7 +754,7 @@ assert len(in_memory) == 0  # a tape for one answer has let go
 # %% [markdown]
 # ## 7. Check it independently
 #
-# Section 1's answers can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they give the derivatives that the tape was told to leave out.
+# Section 1's answers can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they also give the 6 that the tape was told to leave out.
 
 
 # %%
@@ -822,12 +809,12 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a step whose derivative the loss needs is computed inside the block | `None`, or a wrong gradient, and no warning | keep inside only what you never differentiate |
-# | a tensor watched before `reset` is used after it | `None` | `watch` it again |
-# | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it inside the tape's `with` block |
-# | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
-# | a persistent tape computes gradients while it records | a warning, and the backward pass is recorded too | `with tape.stop_recording():` around `gradient` |
-# | a weight acts only before the window that needs it | its gradient is 0, or `None` | a longer window |
+# | a step from source to loss is inside the block, run eagerly | `None`, or the gradient of the other recorded paths, without a warning | keep inside only what you never differentiate |
+# | a constant watched before `reset` is used after it | `None` | `watch` it again |
+# | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it while the tape records |
+# | the block is in a compiled `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
+# | a persistent tape computes gradients while it records | a warning, once; what the backward pass computes from watched tensors is recorded too | `with tape.stop_recording():` around `gradient` |
+# | a weight acts only before the window that needs it | from that window its gradient is 0, or `None` | a longer window |
 #
 # **Further reading**
 #

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Stop gradient
 #
-# A tape follows the recorded paths from a target back to a source. Sometimes you mean a value in a formula as a *number*, although it was computed from that source.
+# Sometimes you mean a value in a formula as a *number*, although a path leads from it back to the source.
 # **How do you cut one path and keep the others?**
 
 # %% [markdown] tags=["badges"]
@@ -76,7 +76,7 @@ for name, gradient in gradients.items():
 
 # %% [markdown]
 # Three times the value 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
-# took its term away. Nothing warned. Where you want it, this is a tool; where you do not, a wrong gradient.
+# took its term away. Nothing warned. Where you mean it, this is a tool; where you do not, a trap.
 #
 # **You will be able to**
 #
@@ -89,8 +89,8 @@ for name, gradient in gradients.items():
 # %% [markdown]
 # ## 1. Cut one path
 #
-# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass nothing goes through it: to a tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
-# $(2, 3)$ had $y^2$ kept from the tape. `z = x**2 + tf.stop_gradient(y**2)` gives the same value and gradients, 13, 4 and `None`.
+# In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at $(2, 3)$ had $y^2$ kept from the tape. Now `tf.stop_gradient(t)`: it has the value of `t`, and to a tape it is a constant, through which nothing goes back. So `z = x**2 + tf.stop_gradient(y**2)` is the same program.
+# Value and gradients are the same, 13, 4 and `None`.
 #
 # The cut is at one place, and it matters which side of it you ask about.
 #
@@ -134,7 +134,7 @@ with np.testing.assert_raises_regex(ValueError, "No gradients provided"):
 # %% [markdown]
 # ## 2. A path, not a variable
 #
-# `stop_gradient` does not "freeze $y$". It knows nothing of $y$.
+# Has the cut around $y^2$ frozen $y$?
 #
 # **Predict.** $z = y^2 + 5y$ at $y = 3$, with the same cut around $y^2$. The true derivative is $2y + 5 = 11$. What does the tape return?
 
@@ -245,8 +245,8 @@ assert stopped == [1.0, 1.0]
 
 # %% [markdown]
 # `stop_recording` was a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and both met it.
-# So `partly` below cuts a path of its own, whoever differentiates it: a tape, through a
-# `tf.function`, or forward mode, whose `ForwardAccumulator` you may take on trust until [12](12_forward_mode.ipynb).
+# So `partly` below cuts a path of its own, for a tape through a
+# `tf.function` and for forward mode, whose `ForwardAccumulator` you may take on trust until [12](12_forward_mode.ipynb).
 
 
 # %%
@@ -280,12 +280,12 @@ assert compiled.experimental_get_tracing_count() == 1
 # |---|---|---|
 # | what it is | a block | an operation on one tensor |
 # | whom it told here | one tape | both tapes, and forward mode |
-# | what it cuts | what runs in the block, eagerly | the paths through its result; other uses of `t` stay open |
+# | what it cut here | what ran in the block | the path through its result |
 
 # %% [markdown]
 # ## 4. A straight-through estimator
 #
-# A cut can also *replace* a derivative. Rounding is a staircase, and for `tf.round` the tape gives `None`. Now write
+# A cut can also *replace* a derivative. Rounding is a staircase, and for `tf.round` the tape below gives `None`. Now write
 #
 # $$q = x + \operatorname{stop}(\operatorname{round}(x) - x).$$
 #
@@ -323,7 +323,7 @@ np.testing.assert_array_equal(straight_through_round(spread), tf.round(spread))
 # On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. This gradient
 # belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
 #
-# Put it to work: a linear model whose five weights must be whole numbers. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
+# Put it to work: a linear model whose five weights must be whole numbers. The weights that are trained are **latent**: fractions, in which small steps add up. Only their rounded values are used.
 
 # %%
 true_weights = np.random.default_rng(seed).integers(-3, 4, size=(5, 1)).astype(np.float32)
@@ -382,7 +382,7 @@ assert tape.gradient(loss, latent) is None
 # %% [markdown]
 # ### Exercise: A hard choice with a soft gradient (10 min)
 #
-# `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. Its gradient is `None`. So
+# `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. The gradient of `hard` below is `None`. So
 # borrow the gradient of the softmax of each row: for any upstream gradient, `tape.gradient` must return what it returns for
 # `tf.nn.softmax(scores, axis=1)`.
 
@@ -445,7 +445,7 @@ for name, (p, c, loss) in learnt.items():
     print(f"target's path {name:<5} teacher {p:.3f}, student {c:.3f}, loss {loss:.4f}")
 
 # %% alt="Line plot. Over t from -1 to 1 the measurements, a parabola of dots. The teacher with the cut lies on them; the teacher with the path open is a flatter parabola below. Two level dashed lines, the two students, cross them at about a third of the height." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: a target that comes to meet its follower
+# @title Draw: teachers and students
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 ax.plot(t, t**2, ".", color=plots.GREY)
 for (name, (p, c, _)), colour in zip(learnt.items(), (plots.RED, plots.BLUE), strict=True):
@@ -453,7 +453,7 @@ for (name, (p, c, _)), colour in zip(learnt.items(), (plots.RED, plots.BLUE), st
     ax.axhline(c, linestyle="--", linewidth=1, color=colour)
     ax.text(1.03, p, f"teacher, path {name}", color=colour, va="center")
 ax.text(0.0, 0.37, "students", ha="center", color="#555555")
-ax.set(title="With the path open, the target comes to meet the student", xlabel="t", ylabel="value", xlim=(-1.05, 1.75))
+ax.set(title="With the path open, the student holds the teacher back", xlabel="t", ylabel="value", xlim=(-1.05, 1.75))
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -465,9 +465,9 @@ np.testing.assert_allclose(learnt["cut"][0], 1.0, rtol=1e-3)
 assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 
 # %% [markdown]
-# Below 1. This loss falls when the student moves to the target, and it falls as well when the *target moves to the student*. With the path open, descent did both. It ended with the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
+# Below 1. The student's error falls when the student moves to the target, and it falls as well when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. (Q-learning holds its target still with a **target network**: a copy of the weights, renewed now and then.)
+# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** for this: a copy of the weights, renewed now and then.)
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
@@ -550,7 +550,7 @@ for offset, column, colour, label in (
 ):
     bars = ax.bar(position + offset, [row[column] for row in measured.values()], 0.4, color=colour, label=label)
     ax.bar_label(bars)
-ax.set(title="A cut at the end comes too late to save memory", xlabel="way to compute the branch", ylabel="count")
+ax.set(title="This cut at the end comes too late to save memory", xlabel="way to compute the branch", ylabel="count")
 ax.set_xticks(position, labels=list(measured))
 ax.margins(y=0.15)
 ax.legend()
@@ -582,15 +582,15 @@ assert check_tape.gradient(check_paused, check_layer.kernel) is None
 # %% [markdown]
 # Each cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
 #
-# Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After the cut at the *beginning* nothing in the
+# Memory is another matter. This branch was recorded before the cut at its end, and the tape keeps its tensors. After the cut at the *beginning* nothing in the
 # branch was watched, so nothing was recorded, as under `stop_recording`. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel: there, use `stop_recording`.
 #
-# All this is eager code: do not carry these counts over to a `tf.function`.
+# All this is eager code: do not carry these counts over to a `tf.function`, or to other operations.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
 #
-# A `body` of three dense layers and a `head` of one have their own variables. A tape computes a loss from `x`, a batch of data, in one of four ways:
+# A `body` of three `tanh` layers and a `head` of one linear layer have their own variables. Run eagerly, a tape computes a loss from data `x` in one of four ways:
 #
 # | | prediction |
 # |---|---|
@@ -650,7 +650,7 @@ plt.show()
 
 # %% [markdown]
 # The value of a state is the average over its two steps of $r + V(s')$, the reward and the value of the next state. So **temporal-difference learning** moves the table entry $V(s)$, after each
-# step from $s$ to $s'$, closer to the *target* $r + V(s')$. But the target contains $V$ as well: the squared difference has two paths to $V$. `cut` closes the second.
+# step from $s$ to $s'$, towards the *target* $r + V(s')$. But the target contains $V$ as well: the squared difference has two paths to $V$. `cut` closes the second.
 
 # %%
 start = tf.repeat(tf.range(1, states + 1), 2)  # 1 1 2 2 3 3 …: two steps from each state
@@ -706,7 +706,7 @@ np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + ar
 # One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
 # steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
 #
-# A single target still differs from its prediction, by $\pm 1/6$ for five states. With its path open, descent can make these differences smaller by moving the *targets* too. This is the
+# A single target still differs from its prediction, by $\pm 1/6$ for five states. With the paths open, descent can lower the squared differences' sum by moving the *targets* too. This is the
 # **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
 
 
@@ -753,7 +753,7 @@ assert loss_open < loss_cut - 1e-3
 assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
 
 # %% [markdown]
-# A lower loss, and wrong values: as in section 5, descent also moves the targets, and draws neighbours together.
+# A lower loss, and wrong values: as in section 5, the targets moved, too, and neighbouring states end too close together.
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -770,7 +770,7 @@ print(f"round(x)       at x = 0.7        {difference(np.round, 0.7):7.3f}  {esti
 
 # %% [markdown]
 # For the walk, linear algebra knows both answers. The truth solves $V = PV + r$, with the probabilities $P$ of going from state to state and the expected
-# reward $r$. The open path leads to a least-squares problem: the differences between neighbours, as small as possible.
+# reward $r$. The open path leads to a least-squares problem in the differences between targets and predictions.
 
 # %%
 probabilities = 0.5 * (np.eye(states, k=1) + np.eye(states, k=-1))
@@ -795,18 +795,18 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # %% [markdown]
 # ## Recap
 #
-# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returned the gradient of what was left with this value held still (sections 1 and 2).
-# - `stop_recording` told one tape; `stop_gradient` is part of the computation, for the tapes and for forward mode (section 3).
-# - `x + tf.stop_gradient(tf.round(x) - x)` rounds, and differentiates like the identity; with it, five weights were trained through a rounding (section 4).
-# - With the path of its target open, a student that could not reach it drew the teacher away: a lower loss, and the wrong teacher (section 5).
-# - Run eagerly, a cut at either end of a branch saved its backward pass, and a cut at the beginning its memory, too. On the random walk the open target path led to wrong values (sections 6 and 7).
+# - `tf.stop_gradient` kept the value and made it a constant: the tape returned the gradient of what was left with this value held still (sections 1 and 2).
+# - `stop_recording` told one tape; `stop_gradient` was part of the computation, for the tapes and for forward mode (section 3).
+# - `x + tf.stop_gradient(tf.round(x) - x)` rounded 0.7, with the gradient of the identity; with it, five weights were trained through a rounding (section 4).
+# - With the path of its target open, a student that could not reach it held the teacher back: a lower loss, and the wrong teacher (section 5).
+# - Run eagerly, a cut at either end of the branch saved its backward pass, and the cut at the beginning its memory, too. On the random walk the open target path led to wrong values (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a variable is to be frozen and only one of its paths is cut | the gradient of its other paths | cut every path, or leave the variable out of the sources |
-# | `stop_gradient` around a factor that the formula does not mean as a number | a wrong gradient, perhaps of the wrong sign, and no warning | cut what it means as a number, and nothing else |
-# | the path of a target that is being learnt, left open | descent also moves the target to its follower | `tf.stop_gradient(target)` |
-# | a cut at the end of a large branch, in eager code | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
+# | a variable is to be frozen and only one of its paths is cut | the gradient of the paths left open | cut every path, or leave the variable out of the sources |
+# | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, and no warning | cut what it means as a number, and nothing else |
+# | the path of a target that is being learnt, left open | the follower's error trains the target, too | `tf.stop_gradient(target)` |
+# | a cut at the end of a chain of `tanh`, run eagerly | with the tape, its tensors stay in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the chain |
 #
 # **Further reading**
 #

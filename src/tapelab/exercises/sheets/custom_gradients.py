@@ -8,7 +8,7 @@ value_at_100 = Prediction(
     "custom_gradients.value_at_100",
     options=("100", "infinity", "NaN"),
     remarks=(
-        ("100", "100 is the true value. `log1pexp` still computes it as before: look at its forward pass."),
+        ("100", "100 is right, to forty digits. `log1pexp` still computes it as before: look at its forward pass."),
         ("NaN", "The logarithm of infinity is infinity. NaN needs 0 · ∞, which the backward pass had."),
     ),
 )
@@ -19,10 +19,10 @@ second_at_100 = Prediction(
     remarks=(
         (
             "0",
-            "0 is the true value. The first derivative was written by hand; the derivative of what was written was "
-            "not.",
+            "The true value is below $10^{-43}$. The first derivative was written by hand; the derivative of what was "
+            "written was not.",
         ),
-        ("0.25", "0.25 is $f''(0)$. At 100, $f' = 1$, so that $f'(1 - f') = 0$. And the tape does not get there."),
+        ("0.25", "0.25 is $f''(0)$. At 100, $f'(1 - f')$ is below $10^{-43}$. And the tape does not get there."),
         (
             "None",
             "There is a path: the backward function uses `e`, which was computed from `x`, in operations that a tape "
@@ -140,7 +140,7 @@ def _(x):
 @norm_of_rows.mistake("zero_row")
 @_norm_with
 def _(x, norms, upstream):
-    """Right for every row but the zero one, where the gradient is NaN: 0/0. Which gradient does the text ask for
+    """Right for every row but the zero one, where the gradient is NaN. Which gradient does the text ask for
     there?"""
     return upstream[:, tf.newaxis] * x / norms[:, tf.newaxis]
 
@@ -163,8 +163,8 @@ def _(x, norms, upstream):
 @norm_of_rows.mistake("not_divided")
 @_norm_with
 def _(x, norms, upstream):
-    """The direction is right, and its length is not: each row should have length 1 before the upstream gradient comes
-    in."""
+    """The direction is right, and its length is not: each row but the zero one should have length 1 before the upstream
+    gradient comes in."""
     return upstream[:, tf.newaxis] * x
 
 

@@ -26,7 +26,7 @@ size_in_block = Prediction(
             "−2 is the true derivative of $z$. The tape differentiates what it recorded, and to it the divisor is the "
             "constant 4.",
         ),
-        (None, "One path is recorded, through $8x$, and that is enough for a number. This is why nothing warns you."),
+        (None, "One path is recorded, through $8x$, and that is enough for a number."),
         (8.0, "8 is the slope of the numerator. The divisor is a constant to the tape, and it still divides."),
         (-4.0, "−4 is what the divisor contributes, and the tape has not seen it."),
     ),
@@ -93,7 +93,7 @@ def _vectors(random, dtype):
 
 
 metric_off = Exercise(
-    title="A metric that costs no memory",
+    title="A metric off the tape",
     minutes=5,
     hints=(
         "`tape.stop_recording()` is a context manager. Which of the three steps (cube, sum, largest magnitude) "
@@ -133,16 +133,16 @@ def _(tape, x):
 
 @metric_off.mistake("cut_after")
 def _(tape, x):
-    """The values and gradients are right, and the tape has recorded the metric all the same: `tf.stop_gradient` came
-    after the operations that are not to be on the tape. Which call keeps the tape from writing?"""
+    """The values and gradients are right, and the tape has recorded the metric all the same. A cut after the operations
+    leaves them on the tape. Which call keeps the tape from writing?"""
     cube = x**3
     return tf.reduce_sum(cube), tf.stop_gradient(tf.reduce_max(tf.abs(cube)))
 
 
 @metric_off.mistake("loss_not_recorded")
 def _(tape, x):
-    """Both values are right, and the loss has no gradient any more: every path from it to `x` runs through the block.
-    Leave in the block only what is never differentiated."""
+    """Both values are right, and the loss has no gradient any more: no recorded path leads from it to `x`. Leave in the
+    block only what is never differentiated, and cut nothing else."""
     with tape.stop_recording():
         cube = x**3
         return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
@@ -150,7 +150,7 @@ def _(tape, x):
 
 @metric_off.mistake("cubed_twice")
 def _(tape, x):
-    """All numbers are right, and the cube was computed twice. Inside the block you may read what was recorded
+    """All numbers are right, and `x` was read more than once. Inside the block you may read what was recorded
     before it."""
     with tape.stop_recording():
         metric = tf.reduce_max(tf.abs(x**3))
@@ -221,7 +221,7 @@ truncated = Exercise(
     minutes=10,
     beyond=True,
     hints=(
-        "When `reset` is called, everything before it is forgotten. Before which step should that happen, if `keep` "
+        "When `reset` is called, the tape forgets what it recorded. Before which step should that happen, if `keep` "
         "steps are to be left?",
         "The steps that count are `steps - keep`, …, `steps - 1`. `w` is a tensor: what does section 3 say about "
         "watched tensors and `reset`?",
@@ -243,8 +243,8 @@ def _(step, w, h, steps, keep):
 
 @truncated.right
 def _(step, w, h, steps, keep):
-    """After the reset, the `h` that comes from the earlier steps is a constant, and `w`, a tensor, must be watched
-    again. The value runs through all steps, the gradient only through the last `keep`."""
+    """To the tape the `h` from the earlier steps is a constant. After a reset `w`, a tensor, must be watched again.
+    The value runs through all steps, the gradient only through the last `keep`."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):
@@ -257,8 +257,8 @@ def _(step, w, h, steps, keep):
 
 @truncated.mistake("early_states_kept")
 def _(step, w, h, steps, keep):
-    """The gradient is right, and the tape still holds the early states: `tf.stop_gradient` cuts the path, and leaves
-    the record as it is. Which method empties it?"""
+    """The gradient is right, and early states are still in memory at the last step. `tf.stop_gradient` would leave the
+    record as it is. Which method empties it?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):
@@ -270,7 +270,7 @@ def _(step, w, h, steps, keep):
 
 @truncated.mistake("all_steps")
 def _(step, w, h, steps, keep):
-    """This is the gradient through all the steps. Nothing was forgotten: where is the reset?"""
+    """This is the gradient through all the steps. The first ones are to be forgotten: where is the reset?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):
@@ -280,7 +280,7 @@ def _(step, w, h, steps, keep):
 
 @truncated.mistake("one_step_short")
 def _(step, w, h, steps, keep):
-    """This is the gradient through one step fewer than asked. Count which step the reset comes before."""
+    """This is the gradient through one step fewer than asked. Count which step the window begins with."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):
@@ -293,7 +293,7 @@ def _(step, w, h, steps, keep):
 
 @truncated.mistake("one_step_more")
 def _(step, w, h, steps, keep):
-    """This is the gradient through one step more than asked. Count which step the reset comes before."""
+    """This is the gradient through one step more than asked. Count which step the window begins with."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):
@@ -306,7 +306,7 @@ def _(step, w, h, steps, keep):
 
 @truncated.mistake("first_steps_left_out")
 def _(step, w, h, steps, keep):
-    """Here the first `keep` steps are forgotten. How many are to be forgotten, if the last `keep` are to be left?"""
+    """This leaves out the first `keep` steps. How many are to be left out, if the last `keep` are to be left?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):

@@ -23,7 +23,7 @@ same_cut = Prediction(
         (None, "One path is cut. The other, through $5y$, is open."),
         (11.0, "11 is the true derivative. The path through $y^2$ contributes 6 to it, and that path is cut."),
         (6.0, "6 comes from $y^2$, which is the path that is cut."),
-        (0.0, "`stop_gradient` knows nothing of $y$: it cuts the one path that leads through it."),
+        (0.0, "The cut closes one path. The other, through $5y$, is open."),
     ),
 )
 
@@ -63,7 +63,7 @@ teacher_at = Prediction(
     options=("below 1", "at 1", "above 1"),
     remarks=(
         ("at 1", "There its own error is 0, and the student's is not. Which way would a small move of $p$ lower that?"),
-        ("above 1", "A steeper parabola is further from every constant. Which way lowers the student's error?"),
+        ("above 1", "A steeper parabola is further from its best constant. Which way lowers the student's error?"),
     ),
 )
 
@@ -81,8 +81,8 @@ saves_memory = Prediction(
     "stop_gradient.saves_memory",
     options=("the end", "the beginning", "both", "neither"),
     remarks=(
-        ("the end", "A cut at the end comes after the branch has been recorded."),
-        ("both", "Both save backward work. Memory is kept as the branch runs, before the cut at its end."),
+        ("the end", "The cut at the end comes after this branch has been recorded."),
+        ("both", "Both save backward work. This branch is recorded as it runs, before the cut at its end."),
         ("neither", "After the cut at the beginning nothing of this branch is recorded, and so nothing is kept."),
     ),
 )
@@ -144,8 +144,8 @@ def _(scores, values, rewards):
 
 @two_learners.right
 def _(scores, values, rewards):
-    """`error` is used twice, and `values` is to learn from one of the two uses only. A cut belongs to a use, not to a
-    name."""
+    """`error` is used twice, and `values` is to learn from one of the two uses only. The cut is on the other use, not
+    on the name."""
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * tf.stop_gradient(error))
@@ -154,8 +154,8 @@ def _(scores, values, rewards):
 
 @two_learners.mistake("no_cut")
 def _(scores, values, rewards):
-    """The loss is right, and nothing is cut: `values` learns from the actor's term too. Which path leads from that term
-    to `values`?"""
+    """The loss is right, and `values` learns from the actor's term too. Which path leads from that term to
+    `values`?"""
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * error)
@@ -276,8 +276,8 @@ def _(scores):
 
 @hard_choice.mistake("roles_exchanged")
 def _(scores):
-    """The roles are exchanged: the value is the softmax, and the choice, which is flat, is all that is left to
-    differentiate."""
+    """The value is the softmax, and no path is left to differentiate. Which of `hard` and `soft` is to be the value,
+    and which the path?"""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return hard + tf.stop_gradient(soft - hard)
@@ -285,8 +285,8 @@ def _(scores):
 
 @hard_choice.mistake("cancelled")
 def _(scores):
-    """The value is right, and the gradient is zero: what stands outside the cut cancels on the backward pass as
-    well."""
+    """The value is right, and the gradient is zero. What stands outside the cut is to have the gradient of the
+    softmax."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard) - soft
@@ -310,8 +310,8 @@ def _(scores):
 
 @hard_choice.mistake("steep_softmax")
 def _(scores):
-    """Right where the scores are far apart. Among scores that lie close together a steep softmax, rounded, chooses
-    none of them. `hard` has the choice."""
+    """Right where the scores are far apart. In a row of nearly equal scores the steep softmax, rounded, chose none of
+    them. `hard` has the choice."""
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(tf.round(tf.nn.softmax(1e4 * scores, axis=1)) - soft)
 
