@@ -183,7 +183,7 @@ assert counts == {"jacobian": batch * outputs, "batch_jacobian": outputs}
 assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 
 # %% [markdown]
-# Six: one for each output. All inputs and all examples come with each pass. Without `pfor`, `batch_jacobian` does the same here, where `jacobian` makes $7 \cdot 6 = 42$ passes. The factor, in passes and in bytes, is the batch size.
+# Six: one for each output. All inputs and examples come with each pass. Without `pfor`, `batch_jacobian` does the same here, where `jacobian` makes $7 \cdot 6 = 42$ passes. The factor, in passes and in bytes, is the batch size.
 
 # %% [markdown]
 # ## 3. One gradient for each example
@@ -523,7 +523,7 @@ assert errors["source"] > 0.1
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
 # Once the patches are not diagonal, `batch_jacobian` answers another question: how does one example's input move the outputs of the whole batch? With
-# batch normalisation as the *last* layer, as below, each output's sum over the batch is fixed, and the answer is zero:
+# batch normalisation as the *last* layer, each output's sum over the batch is fixed, and the answer is zero:
 
 # %% tags=["nbval-ignore-output"]
 last = tf.keras.layers.BatchNormalization()
@@ -737,7 +737,7 @@ exercises.laplacian.check(laplacians)
 # %% [markdown]
 # ## 8. Going further: the noise of a mini-batch
 #
-# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For a mean loss over $B$ independent examples, drawn at random with replacement, the expected
+# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. For a mean loss over $B$ independent examples, drawn at random with replacement, the expected
 # squared distance is
 #
 # $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$

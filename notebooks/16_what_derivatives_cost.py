@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 19 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
