@@ -100,8 +100,7 @@ for name, program in programs.items():
 # %% [markdown]
 # ## 1. No path
 #
-# **Case 1.** A segmentation network is to maximise the overlap of its mask with the labels, the Dice coefficient (after [TensorLayer #891](https://github.com/tensorlayer/TensorLayer/issues/891)). `explain` will name the operation. It cannot
-# tell you what to compute in its place.
+# **Case 1.** A segmentation network is to maximise the overlap of its mask with the labels, the Dice coefficient (after [TensorLayer #891](https://github.com/tensorlayer/TensorLayer/issues/891)). `explain` will name the operation. What takes its place, you decide.
 
 
 # %%
