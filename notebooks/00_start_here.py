@@ -17,10 +17,10 @@
 # %% [markdown]
 # # Start here
 #
-# You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative,
-# with no formula from you. **What is in this collection, and how does a notebook work?**
+# You write a program in TensorFlow that computes numbers. Below, TensorFlow hands you their derivatives, with no
+# formula from you. **What is in this collection, and how does a notebook work?**
 #
-# To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
+# To run this page, press Shift+Enter in each cell, from the top.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
@@ -144,12 +144,12 @@ assert slope_at_two == 12.0
 
 # %% [markdown]
 # The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
-# the product rule to each. The variable `at` was watched unasked; the tensor of section 1 had to be watched.
+# the product rule to each. The variable `at` was watched unasked, section 1's tensor by `tape.watch(x)`.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
+# Now experiment. Change the 2.0 of `at` to 5.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
 
 # %% [markdown]
 # **Exercises** answer at once. When you are stuck,
@@ -275,7 +275,7 @@ plt.show()
 # - **You take a course:** all of them in order, one at a sitting.
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
-# - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
+# - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb); if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
 # - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) sets the three side by side. To look something up: the tape on [one page](../site/cheat_sheet.md), and [the traps](../site/traps.md).
 # - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
@@ -377,7 +377,7 @@ for start_again in (True, True, False):
     print("started again:" if start_again else "went on:      ", draws[-1].round(2))
 
 # %% [markdown]
-# The third draw differs: the generator went on from where it stood.
+# The third draw differs: the seeds were not set again.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -426,7 +426,7 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | cells run twice, or out of order | other random numbers than in the text, or a `NameError` | restart the kernel, run all cells |
+# | the set-up cell was not run | `NameError: name 'tf' is not defined` | run it, then the cells below it |
 # | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; to come back, undo the change and run both cells |
 #
 # **Further reading**

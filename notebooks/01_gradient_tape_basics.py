@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Gradient tape basics
 #
-# Run a computation forwards, and TensorFlow can tell you how a small change of an input would have changed the result. **How does a tape turn a computation into a gradient?**
+# The cell below runs a computation forwards, and TensorFlow tells you how a small change of its input would have changed the result. **How does a tape turn a computation into a gradient?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
@@ -292,7 +292,7 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
-# TensorFlow's tape does this with tensors, inside its `with` block.
+# TensorFlow's tapes above kept such a record, too, inside their `with` blocks.
 #
 # ### Exercise: Two more entries (6 min)
 #
@@ -315,9 +315,9 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # %% [markdown]
 # ## 3. Gradients of a dense layer
 #
-# With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, `w` the **kernel** and `b` the **bias**. The loss is the mean of $y^2$.
+# With tensors in place of numbers, this dense layer computes $y = xw + b$. Here `x` is one example of three numbers, `w` the **kernel** and `b` the **bias**. The loss is the mean of $y^2$.
 #
-# The sources come as a dict here, and so do the gradients; a list gives a list.
+# The sources come as a dict here, and so do the gradients.
 
 # %%
 x = tf.constant([[1.0, 2.0, 3.0]])
@@ -334,8 +334,9 @@ for name, g in gradients.items():
     print(f"dloss/d {name}, shape {g.shape}:", g.numpy(), sep="\n")
 
 # %% [markdown]
-# **Each of the two gradients has its source's shape.** The kernel's entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the kernel does.
-# Here $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
+# **Each of the two gradients has its source's shape.** Entry $(i, j)$ of the first says how the loss changes when that
+# entry of the kernel does. Here $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream
+# gradient that reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
 #
 # $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
 #
@@ -346,7 +347,7 @@ for name, g in gradients.items():
 #
 # For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. `tape.gradient` does not build it. The matrix product has a rule that goes straight from the upstream gradient $u$ to $u^{\mathsf T} J$, a **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large as the kernel. Backpropagation is one VJP after another.
 #
-# There are gradients that are no tensors. With a float variable `table`, the gradient of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
+# There are gradients that are no tensors. With `table = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -449,11 +450,11 @@ ax.text(0.1, along[0] + 0.2, "loss at the start", color="#555555", ha="center")
 ax.text(0.036, 1.1, "first order", color=plots.RED, ha="right")
 ax.text(0.132, 3.3, "loss after the step", color=plots.BLUE)
 ax.set(xlabel="step size s", ylabel="mean squared error (km²)", ylim=(0, 13))
-ax.set_title("A step beyond 0.16 climbs")
+ax.set_title("A step of 0.17 climbs")
 plt.show()
 
 # %% [markdown]
-# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take many small steps, each with a new tape. `v.assign_sub` subtracts in place: `v` stays a variable.
+# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take many small steps, each with a new tape. `assign_sub` subtracts from a variable in place.
 
 # %%
 variables = [speed, head_start]
@@ -563,7 +564,7 @@ np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
 # %% [markdown]
-# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=`, a tensor and not a list, weights the entries ([11](11_jacobians.ipynb)).
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)).
 #
 # **Where it goes wrong.** A loss for each example, not reduced to one number, is a non-scalar target. Below, the target is the walker's nine squared errors, then their mean.
 
@@ -693,11 +694,11 @@ with tf.GradientTape() as tape:
 assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
-# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ alone. **The fix:** `watch` at the top of the block.
+# The true derivative is $2x + 5 = 11$. `watch` acted from its line on: the tape saw $5x$ alone. **The fix:** `watch` at the top of the block.
 #
 # ## 8. Control flow
 #
-# The tape records TensorFlow's operations. What does it make of Python's `if`?
+# The tapes above recorded TensorFlow's operations. What does one make of Python's `if`?
 #
 # **Predict.** `a` is 2, `b` is 5, and `gate` is positive, so that `a * a` runs and `b**3` does not. What are the
 # gradients with respect to `a`, `b` and `gate`?
@@ -871,7 +872,7 @@ with tf.GradientTape() as tape:
 by_pixel = tape.gradient(own_scores, examples)
 print("shape of the gradient:", by_pixel.shape)
 
-# %% alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where a little ink raises the score of that digit, blue where it lowers it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the input gradients
 _, axes = plt.subplots(2, len(shown), figsize=(8, 4.4), layout="constrained")
 limit = np.abs(by_pixel).max()
@@ -883,11 +884,11 @@ for column, digit in enumerate(shown):
     )
     axes[1, column].set(xlabel=f"d score of {digit} / d pixel", xticks=[], yticks=[])
 plt.colorbar(picture, ax=axes[1, :], label="score per unit of ink")
-axes[0, 0].figure.suptitle("Red: more ink here raises the digit's score. Blue: it lowers it")
+axes[0, 0].figure.suptitle("Red: a little ink raises the digit's score. Blue: it lowers it")
 plt.show()
 
 # %% [markdown]
-# Look at the 0: in the middle, ink lowers the score. The hole must stay empty. [17](17_gradient_of_the_input.ipynb) makes *saliency maps* of such gradients.
+# Look at the 0: in the middle of its hole, a little ink lowers the score. [17](17_gradient_of_the_input.ipynb) makes *saliency maps* of such gradients.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -898,7 +899,7 @@ for row in range(len(shown)):  # each row against central differences at its str
     image = examples[row : row + 1]
     change = scores(image + nudge, variables) - scores(image - nudge, variables)
     np.testing.assert_allclose(change[0, shown[row]] / 0.02, by_pixel[row, pixel], rtol=0.01)
-hole = tf.reshape(by_pixel[0], (8, 8))[2:6, 3:5]
+hole = tf.reshape(by_pixel[0], (8, 8))[3:5, 3:5]
 assert tf.reduce_mean(hole) < 0
 
 # %% [markdown]
@@ -945,10 +946,10 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
-# | rows of a table looked up with `tf.gather`, its only use | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
-# | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
-# | a tensor is not watched, or after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
+# | a loss for each example, not reduced | the gradient of their sum, no error | `tf.reduce_mean` before the tape closes |
+# | a float variable whose only use is `tf.gather(table, rows)` | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
+# | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources, or `persistent=True` |
+# | a constant not watched, or watched after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**
 #

@@ -17,8 +17,8 @@
 # %% [markdown]
 # # Training with a tape
 #
-# `model.fit` hides a loop of a few lines: take some examples, compute a loss, differentiate it, move the parameters. Write those lines yourself, and you
-# can change any of them. **What is in a training loop, and what does each line do?**
+# `model.fit` hides a loop: take some examples, compute a loss, differentiate it, move the parameters. Write those lines
+# yourself, and you can change any of them. **What is in a training loop, and what does each line do?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
@@ -56,7 +56,7 @@ runtime.start(seed)
 # %% [markdown]
 # Three words before the loop. The model's last layer returns **logits**: scores, which the loss turns into probabilities. An **optimiser** takes the gradients and moves the variables. A **metric** gathers a number, here the accuracy, over the batches.
 #
-# To use the cell elsewhere, import `numpy as np` and `tensorflow as tf`, and put your own arrays in its first line: shuffled images, over 300 for training, and labels that count from 0. Sections 1 and 2 take it apart.
+# To use the cell elsewhere, import `numpy as np` and `tensorflow as tf`, and put your own arrays in its first line: shuffled images, and labels that count from 0, each class among those before the last 300 for training. Sections 1 and 2 take it apart.
 
 # %% tags=["nbval-ignore-output"]
 x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images, values from 0 to 1, and labels
@@ -194,8 +194,9 @@ assert abs(float(loss) - np.log(classes)) < 0.75
 assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,), (hidden, classes), (classes,)]
 
 # %% [markdown]
-# A model that spreads its belief evenly gives the true class the probability 1/10, and its loss is
-# $-\log\frac1{10} = \log 10 \approx 2.303$. If the first cross-entropy of a fresh model lies far from the logarithm of the number of classes, look for a mistake.
+# A model that spreads its belief evenly over ten classes gives the true one the probability 1/10, and its loss, the
+# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near it. Before you train on from
+# a loss of 12 with ten classes, look for a mistake.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
 
@@ -321,9 +322,9 @@ exercises.pieces.check(gradient_in_pieces)
 # %% [markdown]
 # ## 3. What the loop must ask of the model
 #
-# `model.fit` also tells the layers whether they are being trained, and adds the model's own losses.
+# Keras' own step in `model.fit` also tells the layers that they are being trained, and adds the model's own losses.
 #
-# **`training=`.** Some layers work in two ways. While training, `Dropout(0.8)` sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes its input on. The model below is trained with `training=True`. What does each way of asking say of it?
+# **`training=`.** Some layers work in two ways. While training, the `Dropout(0.8)` below sets each element to 0 with probability 0.8, and multiplies the others by 5, so that the expectation stays; afterwards it passes its input on. The model below is trained with `training=True`. What does each way of asking say of it?
 
 # %% tags=["nbval-ignore-output"]
 fixed_batches = list(batches)  # the same batches, in the same order, for every run of this section
@@ -427,9 +428,9 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called the operations one by one: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code with symbolic tensors, which have no values yet, and records a graph. Called again with tensors of the same shapes and dtypes, this step runs the graph.
+# So far Python called the step's operations one by one: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code with symbolic tensors, which have no values yet, and records a graph. Called again with tensors of the same shapes and dtypes, this step runs the graph.
 #
-# The step below is the one you know, plus a list that notes the batch size. `build` creates the optimiser's variables before the first trace.
+# The step below is the one you know, plus a list that notes the batch size. `optimizer.build` creates the optimiser's variables before the first trace.
 
 
 # %%
@@ -534,7 +535,7 @@ for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_
 assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Each **Python value** got a graph: with a changing learning rate as a Python number, a step would be traced again and again. Hand it over as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
+# Each **Python value** got a graph. So hand a changing learning rate to a step as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
 # Compiling is for speed; section 6 shows what else it changed. `python_function` is the step without its compilation. Both take ten steps from the same start.
 
@@ -613,7 +614,7 @@ assert train_accuracy[-1] > val_accuracy[-1]
 assert val_loss[best_epoch] == val_loss.min()
 
 # %% [markdown]
-# When a validation loss *rises* while the training loss goes on falling, that is **overfitting**. The validation images are there to choose: here, the epoch. They can no longer test, since the best of fifteen is partly luck. So the test images are looked at **once**, after the last choice.
+# When a validation loss *rises* while the training loss goes on falling, that is **overfitting**. The validation images are there to choose: here, the epoch. They helped to choose the model, so they do not test it: the test images do, looked at **once**, after the last choice.
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: here its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
 
@@ -648,7 +649,7 @@ plt.show()
 # %% [markdown]
 # Before you blame the model, look at its mistakes.
 
-# %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the mistakes themselves
 wrong = np.flatnonzero(predictions != y_test)[:8]
 _, axes = plt.subplots(1, 8, figsize=(9, 2.2), layout="constrained")
@@ -699,7 +700,7 @@ for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
     print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
 
 # %% [markdown]
-# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. The compiler may cancel $10^8 - 10^8$ before it rounds, and then keeps the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Use `tf.random` in a compiled step.
+# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Use `tf.random` in a compiled step.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -830,16 +831,16 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | labels of shape (n, 1) | a fine training accuracy, and `hits` of shape (n, n) | `np.ravel(labels)` |
-# | logits given to a loss that expects probabilities | a gradient of 0, NaN or another loss | `from_logits=True` |
-# | a loop without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
-# | `training=` left out | no dropout while training | `training=True` in the step, `False` in the evaluation |
+# | labels of shape (n, 1) beside predictions of shape (n,) | `hits` of shape (n, n), and another accuracy | `np.ravel(labels)` |
+# | logits given to a loss that expects probabilities | another loss; here 16, with a gradient of 0 | `from_logits=True` |
+# | a loop of your own without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
+# | `training=` left out of a step of your own | no dropout while training | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
-# | `append` to a Python list, or `np.random`, in a compiled step | it happens once for each trace | return what you need; `tf.random` |
+# | `append` to a Python list, or `np.random`, in a compiled step | it runs while tracing, and not at each call | return what you need; `tf.random` |
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, ["Writing a training loop from scratch"](https://www.tensorflow.org/guide/keras/writing_a_training_loop_from_scratch): the same loop, with validation and Keras' own hooks.
+# - TensorFlow Core guide, ["Writing a training loop from scratch"](https://www.tensorflow.org/guide/keras/writing_a_training_loop_from_scratch): the same loop, with validation, and a GAN.
 # - TensorFlow Core guide, ["Customizing what happens in fit()"](https://www.tensorflow.org/guide/keras/customizing_what_happens_in_fit): override `train_step`, and keep `fit`.
 # - TensorFlow Core guide, ["Better performance with tf.function"](https://www.tensorflow.org/guide/function): tracing, and when it happens again.
 # - D. P. Kingma, J. Ba (2015), ["Adam: A method for stochastic optimization"](https://arxiv.org/abs/1412.6980).

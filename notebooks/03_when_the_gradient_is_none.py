@@ -121,7 +121,7 @@ assert blind == ["sum"]
 # %% [markdown]
 # For one: the target with respect to itself, which is 1. What comes after the break here is computed from a constant, so the tape did not record it either.
 #
-# So *watch each intermediate tensor*: then the tape records from there on.
+# So *watch each intermediate tensor*, and ask again.
 
 # %%
 found = walk(path, watch_each=True)
@@ -150,7 +150,7 @@ for row, reached in enumerate(runs.values()):
             ends = [column - 0.68, column - 0.34]
             style = {"color": plots.GREEN if whole else plots.RED, "linestyle": "-" if whole else ":"}
             ax.plot(ends, [row, row], linewidth=2, **style)
-ax.set(title="Watch every tensor: from the right, the first None stands at the break", ylabel="the third step is")
+ax.set(title="All watched: from the right, the gradients end at the break", ylabel="the third step is")
 ax.set(xlabel="steps of the path; the gradient runs from right to left")
 ax.set_yticks(range(len(runs)), labels=list(runs))
 ax.set_xticks([])
@@ -161,8 +161,6 @@ plt.show()
 # @title Check
 assert found == ["exp", "square", "sum"]
 assert repaired == ["x", "tanh", "times 4", "exp", "square", "sum"]
-check_twice = path | {"tanh": lambda h: tf.constant(np.tanh(h))}
-assert walk(check_twice, watch_each=True) == found
 check_casts = {
     "cut": lambda h: tf.cast(4.0 * h, tf.int32),
     "back": lambda h: tf.cast(h, tf.float32),
@@ -172,19 +170,11 @@ check_level = tf.get_logger().level
 tf.get_logger().setLevel("ERROR")  # the tape warns of the integer
 assert walk(check_casts, watch_each=True) == ["back", "sum"]
 tf.get_logger().setLevel(check_level)
-assert walk(check_twice | {"exp": tf.exp}, watch_each=True) == ["tanh", "times 4", "exp", "square", "sum"]
-check_x = check_y = tf.Variable([0.3, 0.7])
-with tf.GradientTape() as check_tape:
-    for check_step in (path | {"exp": tf.exp}).values():
-        check_y = check_step(check_y)
-flattening = np.tanh(check_x.numpy())  # the whole path is the sum of exp(8 tanh x)
-expected = 8.0 * np.exp(8.0 * flattening) * (1.0 - flattening**2)
-np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol=1e-4)
 
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# An `ExplainTape` spares you the walk: it is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train. Here is the program of the opening once more.
+# An `ExplainTape` is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train. Here is the program of the opening once more.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -206,10 +196,10 @@ draw(tape, income, price)
 plt.show()
 
 # %% [markdown]
-# The cast to `int32` ends the path: to this tape its result is a constant.
+# The cast to `int32` ends the path: the steps after it are not recorded.
 #
 # The cure keeps the value in floating point: for this demand `tf.floor` cuts off the digits after the point as the cast does.
-# Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
+# Take on trust, until [06](06_stop_gradient.ipynb), that `tf.stop_gradient(t)` has the value of `t` and sends no gradient back to it. Then the next cell has the
 # *value* of the rounded-down demand and the *gradient* of the demand: a **straight-through estimator**.
 
 # %%
@@ -236,24 +226,16 @@ with tf.GradientTape() as check_tape:  # the fix as it is printed
     check_income = 3.0 * check_sold
 assert check_income == 12.0
 np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0, rtol=1e-6)
-with tf.GradientTape(persistent=True) as check_tape:  # recorded from end to end, and None
-    check_rounded = tf.round(price)
-    check_y = 2.0 * check_rounded
-assert check_tape.gradient(check_y, check_rounded) == 2.0
-assert check_tape.gradient(check_y, price) is None
-with tf.GradientTape() as check_tape:
-    check_y = tf.square(tf.Variable(1.0))
-assert check_tape.gradient(check_y, price) is None  # nothing leads there
 
 # %% [markdown]
 # The map shows where a path can break, and in which section.
 
-# %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (2), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 places = {
     "source": ["not watched (3)", "integer or text (5)", "name rebound (6)"],
-    "operation": ["leaves TensorFlow (4)", "cast to an integer (5)"],
+    "operation": ["leaves TensorFlow (4)", "cast to an integer (2)"],
     " operation": ["assigned to a variable (6)", "passes nothing back (8)"],
     "target": ["unrelated (7)", "finished too late (7)"],
 }
@@ -274,7 +256,7 @@ plt.show()
 # %% [markdown]
 # ## 3. Variables and watching
 #
-# A path begins at something that the tape *watches*. Did it ever begin?
+# Perhaps the path never began: was the source *watched*?
 #
 # **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
 # 4, 6, 8 and 10. For each source, does the tape return the number or `None`?
@@ -309,7 +291,7 @@ assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 # %% [markdown]
 # By itself, this tape watched the *trainable variable*, and nothing else.
 #
-# `tape.watched_variables()` lists the one. The cure is `tape.watch`, before the first use.
+# `tape.watched_variables()` lists the one. Here the cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -324,28 +306,16 @@ print("gradients, all watched:", [float(gradient) for gradient in cured.values()
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert [gradient.numpy() for gradient in cured.values()] == [4.0, 6.0, 8.0, 10.0]
-check_x, check_v = tf.constant(3.0), tf.Variable(3.0)
+check_x = tf.constant(3.0)
 with ExplainTape() as check_tape:
     check_y = check_x**2
     check_tape.watch(check_x)  # x**2 is past
 assert explain(check_tape, check_y, check_x).code == "watched_late"
-with ExplainTape(watch_accessed_variables=False) as check_tape:
-    check_y = check_v**2
-assert explain(check_tape, check_y, check_v).code == "watching_off"
-for source, options in ((check_x, {}), (check_v, {"watch_accessed_variables": False})):
-    with tf.GradientTape(**options) as check_tape:
-        check_tape.watch(source)  # first watch, then use
-        check_y = source**2
-    assert check_tape.gradient(check_y, source).numpy() == 6.0
-with tf.GradientTape() as check_tape:
-    check_float = tf.cast(tf.cast(check_v, tf.int32), tf.float32)  # from something watched, through an integer
-    check_y = check_float**2
-assert check_tape.gradient(check_y, check_float) is None
 
 # %% [markdown]
 # ## 4. Computation outside TensorFlow
 #
-# A tape sees TensorFlow's operations. It does not see `np.log1p`, which asks the variable for its values, computes, and returns an array. Back in TensorFlow, that array is a constant.
+# The tape below does not see `np.log1p`: NumPy asks the variable for its values, computes, and returns an array. Back in TensorFlow, that array is a constant.
 
 # %%
 x = tf.Variable([0.0, 1.0, 3.0])
@@ -365,7 +335,7 @@ print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 # The values agree, and one gradient is lost. The cure is TensorFlow's own operation. Where there is none, write the gradient
 # yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
 #
-# More quietly, `float(x)` and `x.numpy()` leave TensorFlow too.
+# More quietly, the `float(x)` below leaves TensorFlow too.
 #
 # **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. Is the gradient `None`, 3 or 6?
 
@@ -423,14 +393,6 @@ assert text.trainable
 assert text.dtype == tf.string
 assert integer_source is None
 assert string_source is None
-check_x = tf.Variable([0.0, 1.0, 3.0])
-with tf.GradientTape(persistent=True) as check_tape:
-    by_numpy_function = tf.numpy_function(lambda array: np.sum(array**2), [check_x], tf.float32)
-    by_py_function = tf.py_function(lambda tensor: tf.reduce_sum(tensor**2), [check_x], tf.float32)
-    by_closure = tf.py_function(lambda: tf.reduce_sum(check_x**2), [], tf.float32)
-assert check_tape.gradient(by_numpy_function, check_x) is None
-assert check_tape.gradient(by_closure, check_x) is None  # not an argument
-np.testing.assert_array_equal(check_tape.gradient(by_py_function, check_x), [0.0, 2.0, 6.0])
 check_x = tf.Variable(tf.strings.to_number("3.0"))
 with tf.GradientTape() as check_tape:
     check_y = check_x**2
@@ -454,7 +416,7 @@ for epoch in range(2):
 print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
-# `x + 1.0` is a new tensor under the old name. From the second epoch on, `x` is a plain tensor that nobody watches.
+# `x + 1.0` is a new tensor under the old name. In the second epoch `x` is a plain tensor that nobody watches.
 # Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. Here `x = x.assign_add(1.0)` would give the name away as well.
 #
 # The second thing is an assignment *inside* the tape.
@@ -582,7 +544,7 @@ except LookupError as error:
     print("tf.image.adjust_contrast: LookupError,", complaint)
 
 # %% [markdown]
-# To pass nothing back is a *decision*. `tf.round` did so without a word, and so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`. The cure is a smooth
+# To pass nothing back is a *decision*. `tf.round` did so without a word; in the check below so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`, cast to float. The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
 # *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation.
@@ -611,31 +573,17 @@ print("the gradient's shape:", contrast_gradient.shape)
 assert rounded is None
 assert "AdjustContrast" in complaint
 assert private.has_gradient("Round")  # an entry, and a function that returns None
-with np.testing.assert_raises(LookupError):
-    private.has_gradient("UpperBound")  # the operation of tf.searchsorted with side="right"
-with tf.GradientTape() as check_tape:
-    check_y = tf.cast(tf.searchsorted([0.0, 1.0, 2.0], x, side="right"), tf.float32)
-assert check_tape.gradient(check_y, x) is None
-with tf.GradientTape(persistent=True) as check_tape:
-    check_counts = tf.histogram_fixed_width(x, [0.0, 3.0])
-    check_y = tf.cast(check_counts, tf.float32)
-assert check_tape.gradient(check_y, x) is None
-with np.testing.assert_raises(LookupError):  # nothing between
-    check_tape.gradient(check_counts, x)
 for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
     assert check_tape.gradient(check_y, x) is None
-with tf.GradientTape() as check_tape:
-    check_y = tf.sign(x)
-assert np.all(check_tape.gradient(check_y, x) == 0.0)
 assert difference < 1e-5
 assert contrast_gradient.shape == image.shape
 
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. An unconnected Keras variable makes an error of it, here `AttributeError: 'str' object has no attribute '_type_enum'`: pass its `.value`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. An unconnected Keras kernel made an error of it, `AttributeError: 'str' object has no attribute '_type_enum'`: pass its `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -720,7 +668,6 @@ print("tf.function:", compiled.numpy())
 exercises.compiled_twin.reveal([eager, compiled])
 assert eager is None
 assert compiled.numpy() == 0.0
-assert dp_db(tf.function(lambda a, b: (a**2, 3.0 * a))) is None  # b goes into no output
 check_moves, check_stays, check_sgd = tf.Variable(1.0), tf.Variable(1.0), tf.keras.optimizers.SGD(0.1)
 with warnings.catch_warnings(record=True) as check_heard:
     warnings.simplefilter("always")
@@ -758,7 +705,7 @@ draw(tape, y, x)
 plt.show()
 
 # %% [markdown]
-# As long as both cuts are there, the answer is `None`. Repair one, and the gradient exists, with that path's part alone.
+# As long as both cuts are there, the answer is `None`. Repair the `tf.stop_gradient` alone, and the gradient exists.
 #
 # Below, NumPy is at work in one target, so that "this constant was made from that value" is only likely: the answer is marked *probable*. The other comes from a frozen Keras layer:
 
@@ -778,7 +725,7 @@ print("frozen kernel:", frozen.code, frozen.remarks)
 print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 
 # %% [markdown]
-# Freezing takes this layer's variables out of `trainable_variables`. The tape did not notice: it still watched them.
+# Freezing takes this layer's variables out of `trainable_variables`. The tape did not notice: it still watched the kernel.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -835,7 +782,7 @@ exercises.bridge.check(gradient_across)
 # %% [markdown]
 # ## 11. Going further: choosing what is watched
 #
-# With `watch_accessed_variables=False` a tape watches what you tell it to. **Where it goes wrong.** In Keras 3, a layer's kernel *holds* a `tf.Variable` but is not one, and `watch` refuses it.
+# With `watch_accessed_variables=False` a tape watches nothing by itself. **Where it goes wrong.** This kernel of a Keras 3 layer *holds* a `tf.Variable` but is not one, and `watch` refuses it.
 
 # %%
 layer = tf.keras.layers.Dense(6)
@@ -858,7 +805,7 @@ print("dloss/dkernel:", dl_dkernel.shape)
 print("dloss/dbias:  ", dl_dbias)
 
 # %% [markdown]
-# **The fix:** `.value` is the `tf.Variable` inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
+# **The fix:** its `.value` is the `tf.Variable` inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -907,17 +854,17 @@ assert unwritten < 1e-5
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a non-trainable variable, a tensor, `watch` after use | `None`, or a part of the gradient | `watch` before the first use |
+# | not watched, or only after its use: a non-trainable variable, a tensor from before the tape | `None` | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError`: a `Variable`, "not tf.Tensor or tf.Variable" | `tape.watch(layer.kernel.value)` |
-# | `np.log1p`, `.numpy()`, `float()` on a path | `None`; on one of two paths a wrong number, without a warning | TensorFlow's own operation |
+# | `np.log1p`, `.numpy()` or `float()` on the only path, run eagerly | `None`; on one of two paths a part of the gradient, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
-# | `x = x + 1` in a training loop | `None` from the second epoch on | `x.assign_add(1)`, without `x =` |
-# | `assign` inside the tape | `None`, or a part, for what was assigned | add inside, assign outside |
-# | the target is finished after the `with` block | `None` | move the last line inside |
+# | `x = x + 1.0` on a variable, in a training loop | `None` from the second epoch on | `x.assign_add(1.0)`, without `x =` |
+# | `v.assign_add(step)` inside the tape, then a loss of `v` | `None` for `step` | add inside, assign outside |
+# | the loss is finished after the block of its only tape | `None` | move the line inside |
 # | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
-# | `None` among the gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
-# | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
-# | a `tf.function` with two outputs | 0 instead of `None` | run it eagerly once |
+# | a `None` among other gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
+# | `unconnected_gradients="zero"` where a line is forgotten | a zero that looks like a minimum | use it where you know that a pair is unconnected |
+# | a `tf.function` that returns `a**2, b**2`, recorded | for `a**2` and `b`, 0 instead of `None` | run it eagerly once |
 #
 # **Further reading**
 #

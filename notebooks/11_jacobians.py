@@ -101,8 +101,8 @@ for ax, path, title, names in (
 plt.show()
 
 # %% [markdown]
-# This function turns a small circle very nearly into an ellipse. Four numbers say which ellipse, and which dot lands
-# where: its *Jacobian* at the point.
+# The small circle has become, very nearly, an ellipse. Four numbers say which ellipse, and which dot lands where: the
+# function's *Jacobian* at the point.
 #
 # **You will be able to**
 #
@@ -174,7 +174,7 @@ print("u · Jv:", tf.tensordot(u, Jv, 1).numpy().round(4))
 print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 
 # %% [markdown]
-# The last two numbers are equal, as up to rounding they are for every $u$ and $v$:
+# The last two numbers are equal, since $u^\top J v$ may be multiplied from either end:
 #
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
@@ -213,7 +213,6 @@ plt.show()
 # | you give | a tangent, of the input's shape | a cotangent, of the output's shape |
 # | you get | the output's shape | the input's shape |
 # | TensorFlow | `ForwardAccumulator(x, v)`, then `.jvp(y)` | `tape.gradient(y, x, output_gradients=u)` |
-# | JAX, torch.func | `jvp(f, (x,), (v,))` | `vjp(f, x)`, then a function of `u` |
 # | with a unit vector | one **column** of $J$ | one **row** of $J$ |
 #
 # Here both run through the operations of $f$, with $3b$ as a node of its own:
@@ -579,8 +578,8 @@ for m, n in shapes:
     print(f"{m:3} × {n:3}: {passes[m, n][0]:3} passes by rows, {passes[m, n][1]:3} by columns")
 
 # %% [markdown]
-# Fewer by rows for the two wide Jacobians, fewer by columns for the two tall ones. A loss of a million weights has one row: training runs in reverse
-# mode.
+# Fewer by rows for the two wide Jacobians, fewer by columns for the two tall ones. The Jacobian of a loss of a million weights has one row:
+# one backward pass.
 #
 # Does the clock agree? Compile both ways, let them take turns, and take the median of 15.
 
@@ -622,7 +621,7 @@ plt.show()
 
 # %% [markdown]
 # The clock agrees about the winner at both ends, and falls short of $128 / 2 = 64$ for the tallest. These passes are not equal: the rows share one
-# evaluation, while each forward pass computes the value again. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32.
+# evaluation, while each forward pass computes the value again.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -632,7 +631,6 @@ wide, tall = shapes[0], shapes[-1]
 by_rows_of_tall, by_columns_of_tall = passes[tall]
 assert list(passes.values()) == [counts[::-1] for counts in reversed(passes.values())]  # they cross in the middle
 assert by_rows_of_tall / by_columns_of_tall == 64
-assert round((1 + by_rows_of_tall) / (2 * by_columns_of_tall)) == 32  # products with the large matrix
 assert median["rows", tall] > 1.5 * median["columns", tall]
 assert median["columns", wide] > 1.5 * median["rows", wide]
 assert median["rows", tall] < 0.75 * 64 * median["columns", tall]
@@ -683,12 +681,13 @@ assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 
 # %% [markdown]
 # One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is one product
-# $u^\top J$, of 1.5 MiB. Here the examples do not influence each other, and [15](15_batch_jacobians.ipynb) leaves out such zeros.
+# $u^\top J$, of 1.5 MiB. With the *images* as the source, the entries between two examples are zero, and
+# [15](15_batch_jacobians.ipynb) leaves them out.
 
 # %% [markdown]
 # ## 7. A Jacobian that is wrong
 #
-# Section 3 had a test: summed over the target's axes, the Jacobian is the gradient. Give it a function that multiplies each feature by its neighbour,
+# Section 3 had a test: summed over the target's axes, the Jacobian is the gradient. Give it a function that multiplies each feature by its neighbour's tanh,
 # and the same one with the axis counted from the front.
 #
 # **Predict.** The two functions return the same values. For which of them does the sum agree with the gradient: "both", "the first", "the second" or "neither"?
@@ -725,11 +724,11 @@ assert misses["second"] < 1e-5
 np.testing.assert_array_equal(first(x), second(x))
 
 # %% [markdown]
-# No error, no warning, and TensorFlow's own Jacobian of `first` is wrong. The gradient is right.
+# No error, and TensorFlow's own Jacobian of `first` is wrong. The gradient is right.
 #
-# By default `jacobian` traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream gradients. The
+# By default `jacobian` here traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream gradients. The
 # rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. With
-# `experimental_use_pfor=False` the passes run one by one, without a stack.
+# `experimental_use_pfor=False` the passes below run one by one, without a stack.
 #
 # You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees two exchanged rows, in the check below,
 # which the sum does not. Where the product itself is no more than rounding, compare the difference and not the ratio.
@@ -903,7 +902,7 @@ print(f"the largest tensor: {stack_bytes:9,} bytes")
 
 # %% [markdown]
 # The largest tensor is the hidden layer's gradient, of shape (42, 7, 4096): one slice for each of the $7 \cdot 6$ target elements, more than 800
-# times the result. With `experimental_use_pfor=False` the 42 passes run one after the other.
+# times the result. With `experimental_use_pfor=False` the 42 passes run in a loop, without this stack.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1024,9 +1023,9 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | target and source of the same shape | a transposed Jacobian has the right shape | check an entry off the diagonal by its value |
 # | `tf.roll` with a negative axis under `jacobian` | in section 7 wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
-# | no recorded path from the source | `None` | `unconnected_gradients="zero"`, if you mean zeros |
+# | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
-# | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | put it in a `tf.function` |
+# | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | tape and call in one `tf.function` |
 # | a wide layer on the way | in section 9 a stack 800 times as large as the result | `experimental_use_pfor=False` |
 #
 # **Further reading**

@@ -230,7 +230,7 @@ np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
 # ## 2. One direction, one pass
 #
 # TensorFlow does this with tensors. `ForwardAccumulator(primals, tangents)` is a context. The **primals** are the inputs that move, each with a tangent
-# of its own shape. `.jvp(y)` reads off a result's tangent, the **Jacobian–vector product** $Jv$ of [11](11_jacobians.ipynb): it has the shape of the
+# of its own shape. `.jvp(y)` reads off a result's tangent: below, the **Jacobian–vector product** $Jv$ of [11](11_jacobians.ipynb), with the shape of the
 # *output*.
 #
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
@@ -362,7 +362,7 @@ exercises.one_weight.check(answer_to_weight)
 # %% [markdown]
 # ## 4. Jacobians by columns
 #
-# One forward pass gives one column of the Jacobian. The next function has 3 inputs and 7 × 6 outputs. In the result of `tape.jacobian` the outputs' axes come first, so the columns are stacked on the *last*:
+# Along a unit direction a forward pass gives one column of the Jacobian. The next function has 3 inputs and 7 × 6 outputs. In the result of `tape.jacobian` the outputs' axes come first, so the columns are stacked on the *last*:
 
 # %%
 mixing = tf.random.normal((3, batch * outputs))
@@ -498,8 +498,8 @@ for variable, product in zip(variables, products, strict=True):
     print(f"variable {variable.shape!s:8} its part of H v {product.shape}")
 
 # %% [markdown]
-# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. Through `LayerNormalization` both can be wrong
-# ([10](10_higher_order_gradients.ipynb), section 5).
+# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. In [10](10_higher_order_gradients.ipynb), section 5,
+# Keras' `LayerNormalization` made a second derivative wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -532,7 +532,7 @@ exercises.round_trip.check(there_and_back)
 # %% [markdown]
 # ## 6. A derivative that you wrote yourself
 #
-# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow,
+# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own. Here are two: $\log(1 + e^x)$, whose rule stays finite,
 # and a clip that lets the gradient pass. At 100 and at 1.5 the operations inside give NaN and 0, and the rules give a tape the number 1.
 #
 # **Predict.** What does an accumulator return for the clip at 1.5, which is beyond the limit of 1?
@@ -657,13 +657,13 @@ assert stuck.numpy() == 0.0
 # The derivative is 1. The tape says 0 and 2: fed with the slopes chosen at the kinks, the chain rule returned something else. The accumulator agrees
 # with the tape, so a comparison of the two modes does not notice. Values do.
 #
-# Exact zeros hit the kink: a bias that starts at 0, padding, black pixels. Ten steps of gradient descent on $(\operatorname{relu}(w) -
+# Exact zeros come from biases that start at 0, padding, black pixels. Ten steps of gradient descent on $(\operatorname{relu}(w) -
 # \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stay there.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
 #
-# Known zeros can save passes. In this discretised differential equation each output depends on its own input and the two beside it:
+# Known zeros can save passes. In this discretised differential equation each output depends on its own input and those beside it:
 
 
 # %%
@@ -695,7 +695,7 @@ assert np.count_nonzero(banded) == 34
 np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 
 # %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough. The idea is yours to find.
+# By rows or by columns, this takes 12 passes. Three are enough.
 #
 # ### Exercise: A band in three passes (20 min)
 #
@@ -1069,7 +1069,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # ## Recap
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
-# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
 # - A loop over the three unit directions gave a Jacobian by columns (section 4).
 # - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
 # - At `log1pexp` and `clip` the accumulator passed by the custom rule, without a warning; two tapes asked it (section 6).
@@ -1077,7 +1077,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
-# | `jvp` of something computed after the context | `None` | compute it inside, the gradient too |
+# | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
 # | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
 # | a `tf.custom_gradient` in forward mode | in section 6 the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
 # | an expression that has a kink where you stand | in section 7 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |

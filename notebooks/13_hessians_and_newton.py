@@ -166,7 +166,7 @@ print("Hessian: ", hessian.shape)
 print("H:       ", H.shape)
 
 # %% [markdown]
-# Both pairs of axes are (5, 8), the target's first. The last lines flatten each pair. The matrix is symmetric, because the order of two
+# Both pairs of axes are (5, 8), the target's first. `tf.reshape` flattens each pair. The matrix is symmetric, because the order of two
 # derivatives does not matter where the second derivatives are continuous.
 
 # %% alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank." jupyter={"source_hidden": true} tags=["figure"]
@@ -394,7 +394,7 @@ before, after = relu_loss(flat_kernel), relu_loss(flat_kernel + damped_step)
 print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
-# With $H$ itself the step is made of rounding errors. On some processors the solver refuses, and the row says `nan`. The second row has Levenberg's cure,
+# With $H$ itself the step is made of rounding errors. Where the solver refuses, the row says `nan`. The second row has Levenberg's cure,
 # **damping**: add a small multiple $\varepsilon$ of the identity. No eigenvalue of this $H$ is negative, so now none is zero.
 #
 # This step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
@@ -718,7 +718,7 @@ assert 10_000 < check_counts[1] < 11_000
 assert check_counts[2] == 40_000
 
 # %% [markdown]
-# Both raw methods jump, Gauss–Newton to a loss of 2343, and then arrive. With the line search both walk down the valley. Gradient descent at this rate needs more than
+# Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. With the line search both walk down the valley. Gradient descent at this rate needs more than
 # 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; three times the rate does not get there in 40,000.
 #
 # Each Newton step takes a Hessian and a linear solve. What does that mean for a whole model?
@@ -853,8 +853,7 @@ np.testing.assert_allclose(factor @ factor.T, damped, rtol=0, atol=1e-12)
 assert multiplied == (40**3 - 40) // 6
 
 # %% [markdown]
-# For a million parameters the matrix takes 4 TB, and one factorisation 3.9 days at this speed. Newton's method has to do without the matrix, and it can:
-# [14 Without the matrix](14_without_the_matrix.ipynb).
+# For a million parameters the matrix takes 4 TB, and one factorisation 3.9 days at this speed. [14](14_without_the_matrix.ipynb) takes Newton steps without the matrix.
 
 # %% [markdown]
 # ## 7. Going further: the plunge
@@ -913,7 +912,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 saddle.figure().show()
 
 # %% [markdown]
-# The damped step turns round where the damping equals minus the lowest eigenvalue, here 0.52. Near that value the matrix is nearly singular and the step very long: from this start a damping of 0.4 ends higher than none. And far out along
+# From the first start the damped step turns round where the damping equals minus the lowest eigenvalue, 0.52. Near that value the matrix is nearly singular and the step very long: from this start a damping of 0.4 ends higher than none. And far out along
 # $x$ the raw step points downhill, although one eigenvalue is negative: the other part of the step outweighs it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -1047,14 +1046,14 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # %% [markdown]
 # ## Recap
 #
-# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For a mean of squared outputs that are piecewise linear in the kernel, its rank is at most the number of active outputs (section 1).
-# - A Newton step is `solve(H, -g)`. For a quadratic loss one was exact; where the Hessian is singular it needs damping (section 2).
-# - A raw step can climb. Damping cures the direction, a line search the length (section 3).
+# - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For the ReLU network's first kernel, its rank was at most the number of active outputs (section 1).
+# - A Newton step is `solve(H, -g)`. For a quadratic loss one was exact; where the Hessian was singular, damping helped (section 2).
+# - A raw step can climb. Damping cured the direction, a line search the length (section 3).
 # - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries: in float32 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | no penalty, squared outputs that are piecewise linear in a kernel, and fewer active outputs than weights in it: a singular Hessian | `solve` refuses, or returns rounding errors | damp |
+# | a singular Hessian, as the ReLU network's on 7 examples | `solve` refuses, or returns rounding errors | damp |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` with a nearly singular $H$ | here a residual more than 1000 times as large | `solve` |

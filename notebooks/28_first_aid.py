@@ -164,7 +164,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# `left_tensorflow` is its name for the cause: `np.abs` read the numbers, and to the tape the array that came back is a constant. The line is that of `distance`, not that of the loss. The hint serves all such programs; in this one it means `tf.abs`.
+# `left_tensorflow` is its name for the cause: `np.abs` read the numbers, and to the tape the array that came back is a constant. The line is that of `distance`, not that of the loss. In this program the hint means `tf.abs`.
 #
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
@@ -589,7 +589,7 @@ print(f"loss {mse:.3f}, after the step {tf.reduce_mean((network(x) - targets) **
 # %% [markdown]
 # ### Exercise: Case 11, the layer that was to stay (6 min)
 #
-# The loss has changed, as it does in training. Do what the first paragraph of this case says.
+# The loss has fallen. Do what the first paragraph of this case says.
 
 # %%
 cause = ...  # "nothing is wrong", "the freezing" or "the last line"
@@ -753,7 +753,7 @@ plt.show()
 #
 # Where *both* kernels start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
 #
-# **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
+# **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). In the model, batch normalisation comes before the one dense layer.
 
 
 # %%
@@ -842,7 +842,7 @@ for check_one in (exercises.second_head, exercises.first_layer):
 # %% [markdown]
 # ## 5. Check it independently
 #
-# The repairs are held against central differences of *values*, in float64, at inputs drawn at random; those with a Keras model, cases 2, 11 and 15, against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
+# The repairs are held against central differences of *values*, in float64, at other inputs; those with a Keras model, cases 2, 11 and 15, against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
 # The second number is that of the program as shown, which must fail. In cases 12 and 14 that program *is* right; there it is that of a needless repair.
 
@@ -1060,12 +1060,12 @@ for check_make, check_right, check_broken, check_data, check_how in (
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | NumPy, `float`, `predict` between source and loss | `None` if no other path is left; else a part of the gradient | TensorFlow's operation; `model(x)` |
+# | `np.abs`, `float` or `model.predict`, run eagerly, as the only way from source to loss | `None` | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g`, where the next tape does not watch `w` | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
-# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen layer moves | one list for both |
+# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen first layer moves | one list for both |
 # | zeros in place of a rightful `None` | with momentum from an earlier step, a head that drifts | hand the `None` on |
 #
 # **Further reading**

@@ -26,7 +26,7 @@ outside = Prediction(
     remarks=(
         (
             [-1.0, -1.0],
-            "The value is the same as before. Its tangent was never computed, and cannot be found afterwards.",
+            "The value is the same as before. Its tangent was not computed, and no record was kept to compute it from.",
         ),
         (
             [0.0, 0.0],
@@ -74,7 +74,7 @@ kinks = Prediction(
     remarks=(
         (
             [1.0, 1.0],
-            "Both functions are x, so 1 is their derivative. A tape multiplies and adds what it has for relu.",
+            "Both functions are x, so 1 is their derivative. A tape multiplies and adds what it has for each part.",
         ),
         (
             [0.0, 0.0],

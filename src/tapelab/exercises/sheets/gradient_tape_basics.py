@@ -692,8 +692,8 @@ def _():
 
 @five_results.right
 def _():
-    r"""An `if` leaves the branch that ran: a slope of 6 in the first, a constant in the fourth. `tf.where` leaves both
-    sides, so the third has a path from `x`, with no effect. The loop leaves two products, and $x \cdot x \cdot x$ has
-    the slope $3x^2$; that `x` also decided how often it ran leaves no trace."""
+    r"""Each `if` left the branch that ran: a slope of 6 in the first, a constant in the fourth. `tf.where` left both
+    sides, so the third has a path from `x`, with no effect. The loop left two products, and $x \cdot x \cdot x$ has
+    the slope $3x^2$; that `x` also decided how often it ran left no trace."""
     answer = {"first": 6.0, "second": 4.0, "third": 0.0, "fourth": None, "fifth": 27.0}
     return answer

@@ -31,7 +31,7 @@ residuals = Prediction(
     options=("none", "10", "more than 1000"),
     remarks=(
         ("none", "In exact arithmetic, yes. Here one eigenvalue is many million times as large as another."),
-        ("10", "The matrix is nearly singular, so what is lost is far more than one digit."),
+        ("10", "The matrix is nearly singular, and far more than one digit is lost here."),
     ),
 )
 

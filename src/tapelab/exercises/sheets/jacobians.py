@@ -236,7 +236,7 @@ def _(f, x):
 
 @fewest_passes.mistake("other_way_round")
 def _(f, x):
-    """The Jacobians are right, and each of them took the more expensive way. Which mode takes one pass for each
+    """The Jacobians are right, and each of them took the way with more passes. Which mode takes one pass for each
     output?"""
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -77,7 +77,7 @@ blind_walk = Prediction(
             "Three lie after the break. But they are computed from a constant that nobody watches, so the tape has not "
             "recorded them.",
         ),
-        (0, "The target's gradient with respect to itself is 1, recorded or not."),
+        (0, "This target's gradient with respect to itself is 1, recorded or not."),
         (6, "The third step leaves TensorFlow, so no path leads back to `x`."),
         (
             2,
@@ -235,7 +235,7 @@ two_counts = Exercise(
     minutes=10,
     beyond=True,
     hints=(
-        "For the stand-in: which smooth function climbs from 0 to 1 around 0, and does so over a distance of about 1? "
+        "For the stand-in: which smooth function climbs from 0 to 1, with its middle at 0? "
         "Shift it to the threshold and stretch it by the width.",
         "For the other: `straight` must be `smooth` plus something, so that the gradient of `smooth` is in it. What "
         "must be added to get the value of `hard`?",

@@ -198,9 +198,9 @@ def _(x):
 
 @log_mean_exp.right
 def _(x):
-    """Subtracting a row's maximum makes its largest exponent 0, so nothing overflows, and the sum is at least 1, so its
-    logarithm is finite. Adding the maximum again leaves the value as it was. It leaves the gradient too: what passes
-    through the maximum is −1 on one path and +1 on the other."""
+    """Subtracting a row's maximum makes its largest exponent 0, so nothing overflows, and the mean is at least 1/n, so
+    its logarithm is finite. Adding the maximum again leaves the value as it was. It leaves the gradient too: what
+    passes through the maximum is −1 on one path and +1 on the other."""
     largest = tf.reduce_max(x, axis=1, keepdims=True)
     mean = tf.reduce_mean(tf.exp(x - largest), axis=1)
     return largest[:, 0] + tf.math.log(mean)
@@ -208,8 +208,8 @@ def _(x):
 
 @log_mean_exp.mistake("overflows")
 def _(x):
-    """Right where it is finite. In the row (1000, 999, 998) `tf.exp` overflows to infinity, in (−900, −901) it
-    underflows to 0, and the gradient is NaN in both. What can you take off `x` first, and give back at the end?"""
+    """In the row (1000, 999, 998) `tf.exp` overflows to infinity, in (−900, −901) it underflows to 0, and the gradient
+    is NaN in both. What can you take off `x` first, and give back at the end?"""
     return tf.math.log(tf.reduce_mean(tf.exp(x), axis=1))
 
 

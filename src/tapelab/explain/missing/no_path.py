@@ -331,6 +331,6 @@ def _unrelated(question: Question, sides: _Sides) -> Finding:
     if ends is None:
         return Finding("unrelated", "" if question.is_variable else "unused", values={"more": ""})
     unseen = sides.new_constants(question, max(ends.outputs))
-    more = f" What was made of it ends with {ends.name}, whose result nothing used."
+    more = f" What was made of it ends with {ends.name}, whose result nothing in the log used."
     more += " Unless NumPy read it, which is not seen: stay in TensorFlow there." if unseen else ""
     return Finding("unrelated", line=ends.line, certain=not unseen, values={"more": more})

@@ -73,7 +73,7 @@ def _():
 @three_lines.mistake("of_the_predictions")
 def _(w, x, y):
     """What was recorded has a gradient, and it is that of the sum of all predictions. The targets have no part in it:
-    a step against it makes the predictions small, not right."""
+    a step against it lowers their sum, right or not."""
     with tf.GradientTape() as tape:
         found = tf.linalg.matvec(x, w)
     return tape.gradient(found, w)

@@ -87,7 +87,7 @@ def _step(start, loss_of):
 
 @step_by_keras.mistake("nothing_moves")
 def _(start, x, y):
-    """Keras is content, and the variable is where it was: a gradient of zeros moves nothing. The message was right."""
+    """Keras is content, and the variable is where it was: here zeros move nothing. The message was right."""
     return tf.identity(start)
 
 

@@ -91,7 +91,7 @@ def _(w, x, labels):
 @right_answers.mistake("softmax_twice")
 def _(w, x, labels):
     """A gradient, and another one: the cross-entropy that takes logits has been handed probabilities, and applies a
-    softmax to them once more. Keras's losses have `from_logits` for that."""
+    softmax to them once more. Keras's cross-entropies have `from_logits` for that."""
     return _gradient(
         w,
         lambda w: tf.reduce_mean(
