@@ -666,8 +666,7 @@ plt.show()
 # Two, the price of a gradient. L-BFGS comes first to $10^{-4}$, the race is a tie at $10^{-8}$, and the linearised Newton–CG comes first to $10^{-12}$:
 # near the minimum each of its steps gains several digits. So it wins here where a product costs one gradient *and* you want twelve digits.
 #
-# For fewer digits begin a fit such as this one with L-BFGS, which needs no products. Take products where you need the Hessian itself: for a spectrum, for influence functions,
-# or for a linear solve.
+# For fewer digits begin a fit such as this one with L-BFGS, which needs no products. Take products where you need the Hessian itself: for a spectrum, influence functions, or a linear solve.
 
 # %% [markdown]
 # ## 4. Going further: a loss that is not convex
@@ -992,7 +991,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a product by differences in float32 | four digits at best here | differentiate the gradient |
+# | a product by differences in float32 | four of seven digits, for a tanh network | differentiate the gradient |
 # | a gradient that is `IndexedSlices`, in `jvp` or as `gradient`'s target | `AttributeError` | `tf.convert_to_tensor` inside the block |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |

@@ -192,7 +192,7 @@ assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 # alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel.
 #
 # `batch_jacobian` does not apply: a kernel has no batch axis. Without `pfor`, `tape.jacobian(losses, kernel)` makes 7 passes, each through the whole batch. Better:
-# write the gradient of **one** example, and let `tf.vectorized_map` do all of them at once.
+# write the gradient of **one** example, and let `tf.vectorized_map` do all at once.
 
 # %%
 targets = tf.random.normal((batch, outputs))
@@ -913,7 +913,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | under `vectorized_map`, with two rows: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
+# | under `vectorized_map`, with two rows or more: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | testing independence with ones | batch normalisation passes | random cotangents |
