@@ -876,7 +876,7 @@ assert abs(counted - 9) < 4  # its standard deviation is about 1
 
 # %% [markdown]
 # In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the starting point, all weights zero, the
-# nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over starts, its weight still counts all nine. Sixty steps return several: rounding brings in copies.
+# nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over starts, its weight counts all nine. Sixty steps return several: rounding brings in copies.
 #
 # And the network of the opening, with its 22.5 GB of Hessian? Here twenty products give its largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
 

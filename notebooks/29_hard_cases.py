@@ -970,7 +970,7 @@ for check_name in ("equation", "angle", "sinc", "half_rms", "normalised_rows"):
 # %% [markdown]
 # ## 6. Check it independently
 #
-# Central differences of *values*, in float64, at inputs drawn at random: the next cell holds the model repairs against them. In cases 8, 10, 11 and 15 a closed form
+# Central differences of *values*, in float64, at inputs drawn at random: the second cell below holds the model repairs against them. In cases 8, 10, 11 and 15 a closed form
 # is the judge, and in case 17 differences of the first gradient, which is right in the broken program as well.
 
 # %% tags=["nbval-ignore-output"]
