@@ -735,7 +735,8 @@ assert ends["L-BFGS"] < ends["Gauss–Newton–CG"] / 2
 assert ends["L-BFGS"] < ends["Newton–CG"] / 2
 assert ends["Gauss–Newton–CG"] < ends["gradient descent"] / 3
 assert fit_rate < 4.0  # a larger rate is worse
-check_cheaper, _, _ = newton_cg(fit_start, fit, at(gauss_newton_product), (1.6, 0.4), 600)  # with 500 a step may be missing
+# its whole budget: with 500 a step may be missing
+check_cheaper, _, _ = newton_cg(fit_start, fit, at(gauss_newton_product), (1.6, 0.4), 600)
 assert check_cheaper[:, 1].min() < ends["L-BFGS"]
 assert met > 0
 assert np.all(np.diff(fit_runs["Newton–CG"][:, 1]) < 0)  # the line search lets no step climb
