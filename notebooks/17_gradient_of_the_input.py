@@ -50,7 +50,7 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# A network learns to read a digit that stands in one quarter of a scene. The other three quarters hold the shuffled pixels of other digits. So you know *where* the answer is.
+# A network learns to read a digit that stands in one quarter of a scene. The other three quarters hold digits with shuffled pixels. So you know *where* the answer is.
 
 # %% tags=["nbval-ignore-output"]
 images, rng = data.load("digits"), np.random.default_rng(seed)
@@ -146,9 +146,9 @@ np.testing.assert_array_equal(x[i, 8:, 8:, 0], images.x_test[i])  # the quarter 
 # %% [markdown]
 # ## 1. Why so little is enough
 #
-# The tape needs one thing from you. A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. The gradient then has the shape of the picture, one number for each pixel, however many there are. The loss is *summed* over the scenes. Each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
+# The tape needs one thing from you. A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. The gradient then has the shape of the picture, one number for each pixel. The loss is *summed* over the scenes. In this network each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
 #
-# To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is reached where every $d_i$ has the sign of $g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$. Each pixel adds its little, and there are 256 of them.
+# To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is that of $d_i = \varepsilon\operatorname{sign} g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$. Each of 256 pixels adds its little.
 #
 # **Predict.** The rival is a step of the same size in a *random* direction: each pixel moves by 0.1, up or down as a coin falls. For how many per cent of the scenes is the network still right?
 
@@ -177,7 +177,7 @@ assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 # %% [markdown]
 # With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. Here the network is hardly worse for noise of that size, and much worse where all pixels pull the same way.
 #
-# The step goes along a gradient that holds at the old picture. Several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene, find more: *projected gradient descent*. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
+# The step goes along a gradient that holds at the old picture. *Projected gradient descent* takes several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene: here ten. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
 
 # %% tags=["nbval-ignore-output"]
 stepped = x
@@ -196,7 +196,7 @@ def losses(x, y):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x))
 
 
-asked, unasked = x[:50], losses(x[:50], y[:50])  # fifty scenes: 256 forward passes take their time
+asked, unasked = x[:50], losses(x[:50], y[:50])  # fifty scenes: 257 forward passes take their time
 for pixel in np.eye(256, dtype="float32").reshape(-1, 16, 16, 1):
     grows = losses(x[:50] + epsilon * pixel, y[:50]) - unasked
     asked += epsilon * tf.sign(grows)[:, None, None, None] * pixel
@@ -220,7 +220,7 @@ assert tf.reduce_min(stepped) >= 0.0
 assert tf.reduce_max(stepped) <= 1.0
 
 # %% [markdown]
-# Twenty throws do not come near. The questions do: they are the gradient by differences, from 256 forward passes. The tape took one forward and one backward pass.
+# Ten steps find more. Twenty throws do not come near the one step. The questions do: they are the gradient by differences, from 257 forward passes. The tape took one forward and one backward pass.
 #
 # ### Exercise: Towards an answer of your choice (6 min)
 #
@@ -259,7 +259,7 @@ for name, gradient in (("logit", saliency), ("probability", of_probability)):
     print(f"gradient of the {name:11}: median size {np.median(sizes):.1e}, smallest {sizes.min():.0e}")
 
 # %% [markdown]
-# Where this network is sure of itself, its softmax is flat: the probability is 0.999 and stays there, and the gradient is small where the answer is clearest. **Take the logit**, or mind the scale.
+# Where this network gives the digit a probability of 0.999, the softmax is flat: the probability's gradient is small where the answer is clearest. **Take the logit**, or mind the scale.
 #
 # Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there in the mean.
 
@@ -330,7 +330,7 @@ assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
 
 # %% [markdown]
-# The noise buys little here, and the square much. Squaring makes large values larger, so it moves a map's mass to where the map is large. The gradient is the same. Compare maps at the same power. From here on: sizes.
+# This noise buys little, and the square much. Squaring moves a map's mass from its small values to its large ones. The gradient is the same. Compare maps at the same power. From here on: sizes.
 
 # %% [markdown]
 # ## 3. Integrated gradients
@@ -426,7 +426,7 @@ complete = tf.reduce_sum(of_white, axis=[1, 2, 3]) - (scores(x) - scores(white))
 assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.03  # complete as well
 
 # %% [markdown]
-# Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$ and gets nothing, *whatever the network does with it*. The baseline is half of the question: *compared with what?*
+# Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$: a finite gradient leaves it nothing, *whatever the network does with it*. The baseline is half of the question: *compared with what?*
 #
 # ### Exercise: Integrated gradients of any function (8 min)
 #
@@ -443,7 +443,7 @@ exercises.integrated.check(integrated)
 # %% [markdown]
 # ## 4. The gradient by an inner layer
 #
-# A pixel is a small thing to ask about. The last convolution of the network has 32 channels of 8 by 8 places, and each place has seen a neighbourhood. Selvaraju's **Grad-CAM** asks there: how does the score depend on each channel, and where is that channel active? The first attempt, as it is often written:
+# A pixel is a small thing to ask about. The last convolution of the network has 32 channels of 8 by 8 places, and each place has seen a neighbourhood. Selvaraju's **Grad-CAM** asks there: how does the score depend on each channel, and where is that channel active? The first attempt:
 
 # %%
 features_of = tf.keras.Model(model.inputs, model.get_layer("features").output)
@@ -472,9 +472,9 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
     print(f"{name:26} share {grades[name]:.2f}")
 
 # %% [markdown]
-# The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and its gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average followed, the two maps would be one.
+# The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and an active channel's gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average over all places followed, the two maps would be one.
 #
-# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check). With more layers behind, the gradient takes the place of those weights.
+# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check). Here those weights are the gradient.
 #
 # A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: add up $(x - \text{grey})\cdot\nabla F$ over each patch.
 
@@ -521,7 +521,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Its share is above the gradient's, from sixty-four forward passes. But forecast by *one* gradient, the falls have nearly the same share. What the passes buy is the plain answer: *what happens without this patch?*
+# With grey as the cover its share is above the gradient's, from sixty-four forward passes. But forecast by *one* gradient, the falls have nearly the same share. What the passes buy is the plain answer: *what happens without this patch?*
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #
@@ -538,9 +538,9 @@ exercises.cam.check(cam)
 # %% [markdown]
 # ## 5. Does the map depend on the network?
 #
-# A good map looks like the digit. But the digit itself looks like the digit, and a map may have its looks from there. Adebayo and others propose a test that costs a line: give the network *random* weights, and draw the map again. A map that explains the trained network should change beyond recognition.
+# You would trust a map that looks like the digit. But the digit itself looks like the digit, and a map may have its looks from there. Adebayo and others propose a test: give the network *random* weights, and draw the map again. A map that explains the trained network should change beyond recognition.
 #
-# **Predict.** Compare the sizes of the maps of the trained network and of the untrained one by their rank correlation, scene by scene: 1 is the same order of pixels, 0 is no relation. What is it for integrated gradients?
+# **Predict.** Compare the sizes of the maps of the trained network and of the untrained one by their rank correlation, scene by scene: 1 is the same order of pixels, 0 is none in common. What is it for integrated gradients?
 
 # %%
 exercises.untrained.guess(...)  # "about 0", "about 0.4" or "about 0.9"
@@ -627,7 +627,7 @@ assert np.mean(x == 0) > 0.4
 assert of_mean_digit > max(trained for trained, _ in pointing.values()) + 0.03
 
 # %% [markdown]
-# The three maps did depend on the network. The first measure hid it: a similarity that counts what is equal by construction. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. What tells is both together. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
+# The three maps did depend on the network. For the last two the first measure hid it: a similarity that counts what is equal by construction. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -666,11 +666,11 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # %% [markdown]
 # ## Recap
 #
-# - `tape.watch(x)` and a gradient by the picture: one backward pass for all pixels. A step of $\varepsilon$ along its signs changes the loss by $\varepsilon\lVert g\rVert_1$ to first order, here many times what random signs do (section 1).
+# - `tape.watch(x)` and a gradient by the picture: one backward pass for all pixels. A step of $\varepsilon$ along its signs changes the loss by $\varepsilon\lVert g\rVert_1$ to first order, before the clip, here many times what random signs do (section 1).
 # - A saliency map is the size of the logit's gradient. It says what a small change would do, not what a pixel contributed (section 2).
 # - Integrated gradients add up to a difference of two outputs, which is a test. The baseline says compared with what, and pixels that equal it get nothing (section 3).
 # - What you differentiate by must lie on the way to the score: one model with two outputs. Averaging the gradient over places forgets where it was (section 4).
-# - Randomise the weights and draw the map again. A similarity that counts pixels which are 0 in both maps says little. A share of something known says much if it falls with the weights (section 5).
+# - Randomise the weights and draw the map again. A similarity hid the change here: it counted pixels that are 0 in both maps. Ask whether a share of something known falls with the weights (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -181,7 +181,7 @@ assert 16 < float(tf.reduce_sum(r**2)) < 22
 #
 # $$(J^\top J + \lambda D)\, s = -J^\top r, \qquad D = \operatorname{diag}(J^\top J).$$
 #
-# With a large $\lambda$ the step is short and points downhill. With a small one it is Gauss–Newton's. $D$ measures distance in each parameter by how much the curve reacts to it, so that seconds or hours make no difference.
+# With a large $\lambda$ the step is short and points downhill. With a small one it is nearly Gauss–Newton's. $D$ measures distance in each parameter by how much the curve reacts to it, so that seconds or hours make no difference.
 # The rule for $\lambda$: a step that lowers the sum of squares is taken, and $\lambda$ divided by 10. Any other step is refused, and $\lambda$ multiplied by 10.
 
 # %% [markdown]
@@ -266,7 +266,7 @@ assert 4 <= steps_to(halved) <= 8
 # %% [markdown]
 # ## 3. Error bars from the same Jacobian
 #
-# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. So the parameters are a linear function of the noise. If the noise
+# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$. In the straightened model the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. There the parameters are a linear function of the noise. If the noise
 # of each point is independent, with variance $\sigma^2$, the parameters' covariance matrix is $\sigma^2 A A^\top$. Multiply out, and one $J^\top J$ cancels:
 #
 # $$C = \sigma^2\, (J^\top J)^{-1}, \qquad \sigma^2 \approx \hat\sigma^2 = \frac{\lVert r\rVert^2}{100 - 4}.$$
@@ -308,9 +308,9 @@ assert abs(variance**0.5 / noise - 1) < 0.35
 assert abs(np.sqrt(squares[-1] / 100) / variance**0.5 - np.sqrt(0.96)) < 1e-9
 
 # %% [markdown]
-# A twentieth. Alone, $a_1$ would be known superbly. But if $a_1$ grows a little and $a_2$ shrinks by as much, with both rates shifted, the curve hardly moves. The data cannot tell these combinations apart, and the off-diagonal elements of $C$ say so: the **correlation** of $a_1$ and $a_2$, their element of $C$ divided by both standard errors, is $-0.99$.
+# A twentieth. If $a_1$ grows a little and $a_2$ shrinks by as much, with both rates shifted, the curve hardly moves. The data cannot tell these combinations apart, and the off-diagonal elements of $C$ say so: the **correlation** of $a_1$ and $a_2$, their element of $C$ divided by both standard errors, is $-0.99$.
 #
-# Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are a mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
+# Error bars from the columns one by one, $\sigma/\lVert J_i\rVert$, take the others as known. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
 #
 # In your own code, `optimize.levenberg_marquardt` hands such Jacobians to SciPy's `least_squares`. It changes variables in place, and its report has `covariance` and `standard_errors`.
 
@@ -407,7 +407,7 @@ _, (fits, _, _) = simulate(variance**0.5)
 #
 # $$d^2 = (b - p)^\top C^{-1} (b - p) = \lVert J (b - p) \rVert^2 / \hat\sigma^2 .$$
 #
-# If $C$ is right, $d^2$ is a sum of four squared standard normal numbers, and 95 % of them are below 9.49 ($\chi^2$ with four degrees of freedom). The set $d^2 \le 9.49$ is an **ellipsoid** in four dimensions, the joint 95 % region.
+# If the model were straight, $d^2$ would be a sum of four squared standard normal numbers, 95 % of them below 9.49 ($\chi^2$ with four degrees of freedom). The set $d^2 \le 9.49$ is an **ellipsoid** in four dimensions, the joint 95 % region.
 
 # %% tags=["nbval-ignore-output"]
 limit = scipy.stats.chi2.ppf(0.95, 4)
@@ -551,7 +551,7 @@ assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the t
 # %% [markdown]
 # About 85 %: fifteen in a hundred are outside, three times as many as there should be. All four widths are right, and the *region* is wrong.
 #
-# How can that be? The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
+# The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
 #
 # The pictures show a second thing: most of the fits outside lie on *one* side, the side to which the banana bends.
 #
@@ -614,7 +614,7 @@ plt.show()
 # %% [markdown]
 # About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates, as in Golub and Pereyra's *variable projection*. The shares count all four parameters.)
 #
-# Other coordinates bend otherwise. The parameters' logarithms, a usual remedy, bend *more* here: in them the fit's own ellipsoid holds the true ones in about two thirds of the fits (the check).
+# Other coordinates bend otherwise. The parameters' logarithms bend *more* here: in them the fit's own ellipsoid holds the true ones in about two thirds of the fits (the check).
 #
 # For a measurement $y$ of your own you have no cloud. You have the sum of squares $S(p) = \lVert f(p) - y\rVert^2$, and the region of its low values,
 #
@@ -702,7 +702,7 @@ w, C_w = tf.constant(found[best]), np.linalg.inv(found_J[best].T @ found_J[best]
 # %% [markdown]
 # Is it right? Section 4 asked refits. Here fresh noise goes onto *all* 68 measured numbers, the weights' zeros among them, so each refit is drawn towards its own sample of the prior. (The literature calls this an **anchored ensemble**.)
 #
-# The truth is the **posterior**, the density $e^{-E(w)}$ with $E$ half the sum of squares, and gradients can draw from it. **Hamiltonian Monte Carlo** (HMC) lets the weights roll on the landscape $E$ like a ball without friction. Give the ball a random velocity $v$, follow it for a while, and accept where it arrives: the energy $E + \tfrac12\lVert v \rVert^2$ is kept, except for errors of the finite steps, and an accept–reject step corrects those exactly.
+# The truth is the **posterior**, a density proportional to $e^{-E(w)}$ with $E$ half the sum of squares, and gradients can draw from it. **Hamiltonian Monte Carlo** (HMC) lets the weights roll on the landscape $E$ like a ball without friction. Give the ball a random velocity $v$, follow it for a while, and accept where it arrives: the energy $E + \tfrac12\lVert v \rVert^2$ is kept, except for errors of the finite steps, and an accept–reject step corrects those exactly.
 
 
 # %%
@@ -831,7 +831,7 @@ np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
 np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
 
 # %% [markdown]
-# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, err here to the other side: they are wider.
+# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights found, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, err here to the other side: they are wider.
 #
 # So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember how much of it is your prior.
 
@@ -880,7 +880,7 @@ assert 15 < planned[1][0] / planned[8][0] < 30
 assert decays(8, *truth) < 0.01 * decays(0, *truth)
 
 # %% [markdown]
-# Until about 8. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and half of the points come when less than a hundredth of the start is left.
+# Until 8, of these five. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and half of the points come when less than a hundredth of the start is left.
 #
 # ### Exercise: Where to measure once more (15 min)
 #
@@ -926,7 +926,7 @@ print(f"largest relative difference of the parameters:      {np.abs(b / certifie
 print(f"largest relative difference of the standard errors: {np.abs(errors_nist / certified_errors - 1).max():.0e}")
 
 # %% [markdown]
-# From the farther start the loop stops with an error. In the step before, it accepted a rate $b_4$ of several hundred million, because the sum of squares is lower there. The first exponential is then zero at every point but $x = 0$, so its column of $J$ is zero, and with it the entry of $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
+# From the farther start the loop stops with an error. In the step before, it accepted a rate $b_4$ of several hundred million, because the sum of squares is lower there. The first exponential is then zero at every point but $x = 0$, so that rate's column of $J$ is zero, and with it the entry of $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
 #
 # SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours to a hundredth.
 
@@ -961,9 +961,9 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # ## Recap
 #
 # - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives here in about ten (sections 1 and 2).
-# - The same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, with standard errors and correlations. Another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
+# - As far as the model is straight, the same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, and another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
 # - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests $C$ (section 4).
-# - The ellipsoid can be thin. With more noise the cloud bends out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
+# - The ellipsoid can be thin. With more noise the cloud bent out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
 # - A prior on the weights is one more measurement of each, and gives a network's curve an error bar. Beside one that is sampled it is right here where there are points, and in the gap too narrow (section 7).
 #
 # | Trap | What you see | What to do |
@@ -973,7 +973,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # | $\lVert r\rVert^2/N$ for the noise | errors a little too small, much with few data | divide by $N - n$ |
 # | errors combined without covariances | an error bar too large or too small | $g^\top C g$ |
 # | refits in which the two decays swap names (here none did) | a cloud in two pieces | sort by rate |
-# | a linearised error bar in a gap between the data | a band that is too narrow | sample, or refit with a draw of the prior |
+# | a linearised error bar in a gap between the data | here a band that is too narrow | sample, or refit with a draw of the prior |
 # | widths taken for the region | here, three times too many outside | simulate, refit, count |
 #
 # **Further reading**
@@ -981,7 +981,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666); D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
 # - J. J. Moré (1978), ["The Levenberg–Marquardt algorithm: implementation and theory"](https://doi.org/10.1007/BFb0067700): MINPACK's.
 # - E. M. L. Beale (1960), ["Confidence regions in non-linear estimation"](https://doi.org/10.1111/j.2517-6161.1960.tb00353.x): the region of low squares, and how far a fit bends.
-# - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): what bends is mostly the coordinates.
+# - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): in their examples the coordinates bend most.
 # - D. J. C. MacKay (1992), ["A practical Bayesian framework for backpropagation networks"](https://doi.org/10.1162/neco.1992.4.3.448): the linearised error bar of a network; A. Y. K. Foong, Y. Li, J. M. Hernández-Lobato, R. E. Turner (2019), ["In-between uncertainty in Bayesian neural networks"](https://arxiv.org/abs/1906.11537): the gap.
 # - R. M. Neal (2011), ["MCMC using Hamiltonian dynamics"](https://arxiv.org/abs/1206.1901); the method is that of S. Duane, A. D. Kennedy, B. J. Pendleton, D. Roweth (1987).
 # - T. Pearce, F. Leibfried, A. Brintrup (2020), ["Uncertainty in neural networks: approximately Bayesian ensembling"](https://arxiv.org/abs/1810.05546): anchored ensembles.

@@ -296,7 +296,7 @@ assert errors_equation[at] > 0.02 * errors_unrolled[at]
 assert 0.05 * residual < errors_equation[at] < 50 * residual
 
 # %% [markdown]
-# The equation, in this run by a factor of about 8. Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes its Jacobian at the last $z$. Its error is a few times the **residual** here, which is what one more step would change.
+# The equation, in this run. Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes its Jacobian at the last $z$. Its error is a few times the **residual** here, which is what one more step would change.
 #
 # So give unrolling the same advantage. Search first, without a tape; then record $k$ more steps from the solution.
 
@@ -307,7 +307,7 @@ difference = max(error(by_unrolling(z, k) - by_equation(z, k) + unrolled) for k 
 print(f"k steps recorded at the solution, against k terms of the series: they differ by {difference:.0e}")
 
 # %% [markdown]
-# They are the same numbers, but for rounding. Unrolling from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that.
+# They are the same numbers, but for rounding. Unrolling this iteration from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that.
 #
 # The shortest cut is $k = 1$: search, then record one last step. Training equilibrium models with it is called *Jacobian-free backpropagation*.
 #
@@ -346,17 +346,11 @@ for n, one, other in zip(counts, errors_unrolled, errors_equation, strict=True):
 for other, best in zip(errors_equation[4:], errors_recorded[4:], strict=True):
     assert 0.3 * other < best < 1.5 * other  # close together
 assert max(errors_unrolled[-1], errors_recorded[-1]) < 1e-5
-with tf.GradientTape() as tape:  # one recorded step of Newton's method
-    tape.watch(W)
-    missed = tf.tanh(z @ W + x) - z
-    at_solution = z - tf.linalg.solve(J - tf.eye(30, dtype=tf.float64), missed[..., tf.newaxis])[..., 0]
-    loss = tf.reduce_sum((at_solution - target) ** 2) / 2
-assert error(tape.gradient(loss, W)) < 1e-12
 
 # %% [markdown]
 # ## 3. A minimum is a solution too
 #
-# At a minimum of a differentiable loss, without constraints, the gradient is zero. That is an equation. Let $w^*(\theta)$ minimise $\ell(w, \theta)$; then $F = \nabla_w \ell$, and $F_w$ is the Hessian $H$:
+# At a minimum of a differentiable loss, without constraints, the gradient is zero. That is an equation. Let $w^*(\theta)$ minimise $\ell(w, \theta)$; then $F = \nabla_w \ell$, and $F_w$ is the Hessian $H$, which is to be inverted:
 #
 # $$\frac{\mathrm dw^*}{\mathrm d\theta} = -H^{-1}\, \frac{\partial}{\partial\theta} \nabla_w \ell .$$
 #
@@ -483,7 +477,7 @@ H = hessian(w, *trained_on)
 print("gradient at the minimum:", f"{tf.norm(value_and_gradient(w, *trained_on)[1]):.0e}")
 
 # %% [markdown]
-# Now the question, as a derivative. The loss on the 100 trusted images depends on $w^*$, and $w^*$ depends on the 300 weights. **How would the loss on the trusted images change if label $i$ counted a little more in training?** Retraining 300 times would tell. So do three lines: $v$, the solve, and one backward pass through the
+# Now the question, as a derivative. The loss on the 100 trusted images depends on $w^*$, and $w^*$ depends on the 300 weights. **How would the loss on the trusted images change if label $i$ counted a little more in training?** Retraining 300 times would tell. So does this: $v$, the solve, and one backward pass through the
 # training gradient.
 
 
@@ -506,7 +500,7 @@ harm = pulls(u)  # 300 derivatives
 print("derivatives:", harm.shape, "of which positive:", np.sum(harm > 0))
 
 # %% [markdown]
-# A positive derivative means harm: more weight on this label, more loss on the trusted images. Sort by harm and look at the 30 worst. Thirty labels drawn at random would contain 12 wrong ones.
+# A positive derivative means harm: more weight on this label, more loss on the trusted images. Sort by harm and look at the 30 worst. Thirty labels drawn at random would contain 12 wrong ones in the mean.
 #
 # **Predict.** How many of the 30 most harmful labels are wrong?
 
@@ -588,7 +582,7 @@ for name, (score, takes) in rankings.items():
 # %% [markdown]
 # About 0.7: the fourth line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns part of that. (With as many labels wrong at random, the check finds above 0.94 for the loss.)
 #
-# Without the solve, $u = v$ asks what *one step* of gradient descent would do, and on these pixels that ranks badly (the second line). Subtract each pixel's mean, the same model with another bias, and one step ranks nearly as well here, better in two of eight draws (the third line). So you do not solve to find wrong labels. You solve for a *derivative*, which two trainings confirm (section 6).
+# Without the solve, $u = v$ asks what *one step* of gradient descent would do, and on these pixels that ranks badly (the second line). Subtract each pixel's mean, the same model with another bias, and one step ranks nearly as well here (the third line). So you do not solve to find wrong labels. You solve for a *derivative*, which two trainings confirm (section 6).
 #
 # Now the last two lines. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. Where trusted examples suffice to judge an image by, begin with them. The derivative also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
 
@@ -752,7 +746,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # %% [markdown]
 # <details><summary>Appendix: other seeds, other weights</summary>
 #
-# After 20 steps the equation's gradient was 2.5 to 15 times as good as the unrolled one (sixty seeds); with a symmetric $W$ of the same norm 1.3 to 2.2 times (twenty seeds). The cosine of one recorded step was about 0.7 with a spectral norm of 1.5, and 0.5 to 0.6 with a symmetric $W$ and $x$ ten times smaller. In section 4 classes' means of the 100 trusted images rank as well as the two distances: 0.98 to 1.00 (three seeds); in eight draws the derivative had 0.95 to 0.99, unsolved 0.57 to 0.87, centred 0.88 to 1.00.
+# After 20 steps the equation's gradient was 2.5 to 15 times as good as the unrolled one (sixty seeds); with a symmetric $W$ of the same norm 1.3 to 2.2 times (twenty seeds). The cosine of one recorded step was about 0.7 with a spectral norm of 1.5, and 0.5 to 0.6 with a symmetric $W$ and $x$ ten times smaller. In section 4 classes' means of the 100 trusted images rank as well as the two distances: 0.98 to 1.00 (three seeds); in the draws tried the derivative had 0.94 to 0.99, unsolved 0.57 to 0.87, centred 0.88 to 1.00.
 #
 # </details>
 
@@ -762,14 +756,14 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search left one tensor behind, and not one for each iterate (section 1).
 # - Stopped after 20 steps, the equation's gradient erred by a few residuals; unrolled from the start it erred more. One recorded step pointed roughly downhill, with an error of about a half (section 2).
 # - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ with respect to the parameter (section 3).
-# - One solve gives a derivative for each of 300 labels, and the 30 most harmful were wrong. Here the training loss hardly saw the mistakes, which had a system; a classifier trained on the trusted images ranked at least as well as the derivative, and so did the distance to them (section 4).
+# - One solve gives a derivative for each of 300 labels, and the 30 most harmful were wrong. Here the training loss saw less of the mistakes, which had a system; a classifier trained on the trusted images ranked at least as well as the derivative, and so did the distance to them (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | $J$ in the place of $J^\top$ | a gradient of plausible size, and wrong | `adjoint=True`; a central difference |
 # | the iteration has not converged | a gradient with an error like the residual's, or larger | print the residual |
 # | no `stop_gradient` around the search | every iterate is kept after all | see [07](07_custom_gradients.ipynb) |
-# | a trainable `tf.Variable` read inside a `custom_gradient` | an error about `variables` | pass tensors |
+# | a trainable `tf.Variable` read inside a `custom_gradient` whose backward has no `variables` | an error about `variables` | pass tensors |
 # | you differentiated the minimum's *value* | no solve was needed, and the second loss does not occur | take $v$ from the second loss, solve with $H$ |
 #
 # **Further reading**

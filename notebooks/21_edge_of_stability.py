@@ -165,13 +165,13 @@ assert 0.01 < losses["tanh, squared loss"][-1] / losses["tanh, squared loss"][0]
 # %% [markdown]
 # ## 1. The limit of a parabola
 #
-# Take $L(w) = \tfrac12 \lambda w^2$, a parabola of **curvature** $\lambda$. Its gradient is $\lambda w$, and a step of gradient descent is a multiplication:
+# Take $L(w) = \tfrac12 \lambda w^2$, a parabola of **curvature** $\lambda > 0$. Its gradient is $\lambda w$, and a step of gradient descent is a multiplication:
 #
 # $$w \;\leftarrow\; w - \eta\lambda w = (1 - \eta\lambda)\, w.$$
 #
 # The distance to the minimum shrinks if $|1 - \eta\lambda| < 1$, that is, if $\lambda < 2/\eta$. Below $1/\eta$ the iterate approaches from one side. Between $1/\eta$ and $2/\eta$ it overshoots at each step and bounces from side to side, closer each time. Beyond $2/\eta$ the bounce grows.
 #
-# In many dimensions a quadratic loss is such a parabola along each eigenvector of its Hessian. The largest eigenvalue crosses the limit first. Its name here is the **sharpness**.
+# In many dimensions a quadratic loss is such a parabola along each eigenvector of its Hessian. As the rate grows, the largest eigenvalue crosses the limit first. Its name here is the **sharpness**.
 #
 # **Predict.** The sharpness is 3 % above the limit. By which factor does the distance grow in 100 steps?
 
@@ -302,11 +302,11 @@ assert estimates[1] < 0.5 * estimates[60]
 np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 
 # %% [markdown]
-# In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Up to its arrival at the limit the loss has not risen at a single step. Then it stays there, to the end of the run. Jastrzębski and others saw the rise in 2018. Cohen and others (2021) named it **progressive sharpening**, and the place where it stopped in their trainings on all of the data the **edge of stability**.
+# In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Up to its arrival at the limit the loss has not risen at a single step. Then the sharpness stays there, to the end of the run. Jastrzębski and others saw the rise in 2018. Cohen and others (2021) named it **progressive sharpening**, and the place where it stopped in their trainings on all of the data the **edge of stability**.
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
-# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). At the *same* rate, two of four other draws of that start were held, at 0.99 of the limit. So the activation does not decide: loss, activation, rate and draw do together.
+# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). The activation alone does not decide.
 #
 # If the rate sets the height, another rate sets another.
 #
@@ -356,7 +356,7 @@ exercises.certain.check(certain)
 # %% [markdown]
 # ## 3. What holds it there
 #
-# Perhaps section 1 was applied too coarsely, to one direction of three thousand? Give the theory its best chance: the whole second-order Taylor polynomial, with the true loss, gradient and Hessian at the weights $w_0$ where the sharpness is first 5 % above the limit:
+# Perhaps section 1 was applied too coarsely, to one direction of three thousand? Give the theory its best chance: the whole second-order Taylor polynomial, with the true loss, gradient and Hessian at the weights $w_0$ where the sharpness is first seen more than 5 % above the limit:
 #
 # $$q(w_0 + d) = L(w_0) + g^\top d + \tfrac12 d^\top H d, \qquad \nabla q = g + Hd.$$
 #
@@ -456,7 +456,7 @@ assert check_second * rate / 2 > 1 or check_dip.max() < 0.04  # no dip but by a 
 # %% [markdown]
 # Without the bounce the sharpness climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, without the random direction, too. Where the bounce is large the sharpness drops. So here the bounce along $v$ holds it.
 #
-# In this run the dashed line dips near step 150. By then the *second* eigenvalue is above the limit as well, by a seventh (the check). Along its eigenvector nothing stops the bounce: it peaks at the dip, and pushes the sharpness down from there.
+# In this run the dashed line dips near step 150. By then the *second* eigenvalue is above the limit as well (the check). Along its eigenvector nothing stops the bounce: it peaks at the dip, and pushes the sharpness down from there.
 
 # %% [markdown]
 # ## 4. Mini-batches: the batch's own sharpness
@@ -594,17 +594,17 @@ assert check_ends.bottom(1).values[0] > -estimates[60]  # the top is the largest
 # ## Recap
 #
 # - On a parabola a step multiplies the distance by $1 - \eta\lambda$. Above $\lambda = 2/\eta$ it diverges: 3 % above, by a factor of 339 in 100 steps (section 1).
-# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbed to $2/\eta$ and was held there; loss, activation, rate and start decided together (section 2).
+# - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbed to $2/\eta$ and was held there; the activation alone did not decide (section 2).
 # - The Taylor polynomial of second order diverged from the same point. Without the bounce along the top eigenvector the sharpness left the limit: the bounce held it (section 3).
 # - With batches of 16 the sharpness of the whole loss stayed below the limit, and the batches' own came a little above it (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a loss that rises taken for a rate that is too large | you lower the rate, and train towards a sharper place | look whether it falls over some dozens of steps |
+# | a loss that rises taken for a rate that is too large | here a lower rate led to a sharper place | look whether it falls over some dozens of steps |
 # | one setting taken for all | "training ends at $2/\eta$" | measure yours |
 # | power iteration with few products from a random vector | a sharpness that is too low | start from the last vector, and compute the error |
 # | the largest magnitude taken for the largest eigenvalue | a negative "sharpness" | look at the sign of $v^\top Hv$; Lanczos finds both ends |
-# | the whole loss's sharpness, and mini-batches | a sharpness below the "limit" | the Hessian of a batch |
+# | the whole loss's sharpness, and mini-batches | here a sharpness below the "limit" | the Hessian of a batch |
 # | momentum, and $2/\eta$ | a sharpness above the "limit" | the limit of *your* optimiser |
 #
 # **Further reading**

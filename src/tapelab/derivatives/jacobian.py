@@ -286,16 +286,16 @@ def _columns(call: Call, chunk: int | None, record: Callable[[], Recording]) -> 
 
 def products_agree(count: int, outputs: Tensors, expected: Tensors) -> tf.Tensor:
     """Whether u·J is the product of the plain tape, for each source; ``count`` is how many results there are."""
-    us, products = expected[:count], expected[count:]
-    found, sizes = [], []
+    us, products = [tf.reshape(u, [1, -1]) for u in expected[:count]], expected[count:]
+    magnitudes, found, sizes = [tf.abs(u) for u in us], [], []
     for index, product in enumerate(products):
-        size = product.shape.num_elements()
-        pairs = [
-            (tf.cast(tf.reshape(u, [1, -1]), product.dtype), tf.reshape(block, [u.shape.num_elements(), size]))
-            for u, block in zip(us, outputs[index :: len(products)], strict=True)
-        ]
-        found.append(tf.reshape(tf.add_n([u @ block for u, block in pairs]), [-1]))
-        sizes.append(tf.reshape(tf.add_n([tf.abs(u) @ tf.abs(block) for u, block in pairs]), [-1]))
+        size, own = product.shape.num_elements(), outputs[index :: len(products)]
+        blocks = [tf.reshape(block, [u.shape[1], size]) for u, block in zip(us, own, strict=True)]
+        parts = [tf.cast(u, block.dtype) @ block for u, block in zip(us, blocks, strict=True)]
+        found.append(tf.reshape(tf.add_n(parts), [-1]))
+        blocks = [tf.abs(block) for block in blocks]
+        parts = [tf.cast(most, block.dtype) @ block for most, block in zip(magnitudes, blocks, strict=True)]
+        sizes.append(tf.reshape(tf.add_n(parts), [-1]))
     return agree(found, sizes, [tf.reshape(product, [-1]) for product in products])
 
 

@@ -42,7 +42,7 @@ by_loss = Prediction(
     "derivative_of_a_solution.by_loss",
     options=("about 0.5", "about 0.7", "about 0.95"),
     remarks=(
-        ("about 0.5", "It is better than a coin: more images of each digit keep their label than lose it."),
+        ("about 0.5", "It is better than a coin: more images keep their label than lose it."),
         (
             "about 0.95",
             "If the wrong labels were drawn at random, yes. Here they have a system, and a system can be learnt.",
@@ -220,7 +220,7 @@ def _(x, y, new_x, new_y, decay):
 
 @penalty.mistake("unsolved")
 def _(x, y, new_x, new_y, decay):
-    """The solve is missing: this is what one step of gradient descent on the penalty would do."""
+    """The solve is missing: this is what one step of gradient descent on $w$ would do."""
     matrix = tf.transpose(x) @ x + decay * tf.eye(x.shape[1], dtype=x.dtype)
     w = tf.linalg.solve(matrix, tf.transpose(x) @ y[:, tf.newaxis])
     v = tf.transpose(new_x) @ (new_x @ w - new_y[:, tf.newaxis])

@@ -30,7 +30,7 @@ limit = Prediction(
         ("it falls", "A step goes downhill, which need not be where the ground is flatter. Look at the numbers."),
         (
             "it rises beyond 5",
-            "Then the steps along the top direction would grow without bound, and the loss with them.",
+            "It overshoots a little and comes back. On a parabola the loss would grow without bound.",
         ),
     ),
 )

@@ -18,7 +18,7 @@ steps = Prediction(
     "fit_and_error_bars.steps",
     options=("about 10", "about 100", "about 1000"),
     remarks=(
-        ("about 100", "With gradients alone, L-BFGS takes some forty here. This one also has the curvature."),
+        ("about 100", "With gradients alone, L-BFGS takes some forty-five here. This one also has the curvature."),
         ("about 1000", "Gradients alone may take that many. Here every step solves a linear system."),
     ),
 )

@@ -8,9 +8,7 @@ import tensorflow as tf
 coins = Prediction(
     "gradient_of_the_input.coins",
     rtol=0.03,
-    remarks=(
-        (35, "That is what the gradient's signs did. Random signs agree with them in half of the pixels, and cancel."),
-    ),
+    remarks=((30, "That is what the gradient's signs did. Random signs agree with them in about half of the pixels."),),
 )
 
 black_pixels = Prediction(
@@ -177,7 +175,7 @@ def _(F, x, baseline, steps):
 
 @integrated.mistake("factor_x")
 def _(F, x, baseline, steps):
-    """The factor is $x$. That is right for a baseline of 0 only. Do the attributions add up for another one?"""
+    """The factor is $x$. That is $x - b$ for a baseline of 0 only. Do the attributions add up for another one?"""
     return x * _mean_gradient(F, x, baseline, steps)
 
 

@@ -124,8 +124,8 @@ def _(model, x, y, sample_weight):
 
 @step_loss.mistake("weighted_mean")
 def _(model, x, y, sample_weight):
-    """The sum was divided by the weights' sum. Keras divides by the number of examples, so that a weight of 2 counts
-    twice and not less elsewhere."""
+    """The sum was divided by the weights' sum. Keras' default divides by the number of examples: a weight of 2
+    counts twice and not less elsewhere."""
     each = _costs_of(model, x, y)
     return tf.reduce_sum(sample_weight * each) / tf.reduce_sum(sample_weight) + tf.add_n(model.losses)
 
@@ -309,8 +309,8 @@ def _(w, gradient, scale):
 
 @skipped.right
 def _(w, gradient, scale):
-    """One entry that is not finite means that some number on the way was too large, and others may have been wrong as
-    well. So the whole step is left out, and the next one has half the scale."""
+    """Where one entry is not finite, others may be wrong as well. So the whole step is left out, and the next one has
+    half the scale."""
     if not tf.reduce_all(tf.math.is_finite(gradient)):
         return w, scale / 2
     return w - 0.1 * gradient / scale, scale
@@ -343,7 +343,7 @@ def _(w, gradient, scale):
 
 @skipped.mistake("same_scale")
 def _(w, gradient, scale):
-    """The step was skipped, and the scale has stayed. The next gradient will overflow again."""
+    """The step was skipped, and the scale has stayed. What keeps the next one from overflowing?"""
     if not tf.reduce_all(tf.math.is_finite(gradient)):
         return w, scale
     return w - 0.1 * gradient / scale, scale
