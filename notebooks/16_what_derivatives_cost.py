@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 19 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -849,7 +849,7 @@ assert error < 1e-3
 # | slices of a long vector in a loop | a gradient that writes a whole vector for each | slice or gather once |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
-# | 24 layers on a plain tape | 24 results kept | `tf.recompute_grad` around blocks |
+# | a deep network on a plain tape, short of memory | each layer's results are kept | `tf.recompute_grad` around blocks |
 # | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**
