@@ -185,7 +185,7 @@ assert tf.norm(check_long - check_exact) < 3e-6 * tf.norm(check_exact)  # a quad
 assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 
 # %% [markdown]
-# With a small step the two gradients agree in most of their digits: an error in proportion to $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32. With a
+# With a small step these two gradients agree in most of their digits: an error in proportion to $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32. With a
 # large one this gradient is no longer linear: an error in proportion to $h$ with one side, $h^2$ with both. Where the two errors
 # balance, about $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ is left, or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$, and this network comes near both. This $v$ has length 273, so the
 # best $h$ is below a thousandth.
@@ -339,8 +339,7 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds. Where $p^\top H p$ is not positive, the
-# `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of
+# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds. Where $p^\top H p \le 0$, the `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of
 # damping.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
@@ -399,7 +398,7 @@ assert np.linalg.norm(zigzag[10]) > 1e-3
 assert relative_errors["three different eigenvalues"][3] < 1e-10
 assert relative_errors["three clusters, 2 % wide"][4] < 1e-2
 assert relative_errors["three clusters, 2 % wide"][12] < 1e-4
-assert relative_errors["three clusters, 2 % wide"][6] < 0.1 * relative_errors["spread evenly from 1 to 100"][6]
+assert 0.1 < relative_errors["spread evenly from 1 to 100"][12] < 0.15
 _, met_at, met = conjugate_gradients(lambda p: tf.constant([2.0, -1.0]) * p, tf.constant([1.0, 1.0]), 0.0, 2)
 assert met
 assert met_at == 2
@@ -409,7 +408,7 @@ assert at_once[1:] == (1, True)
 
 # %% [markdown]
 # Three. CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at each of these
-# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. The even spread from 1 to 100 takes many more.
+# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. After twelve products the even spread from 1 to 100 is off by an eighth.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
@@ -578,7 +577,7 @@ assert all(10 < paid / from_scratch[0] < 30 for paid in np.diff(runs["Newton–C
 assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
 
 # %% [markdown]
-# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum pays for each with some twenty products. Gradient descent does not get there
+# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum pays for each with ten to thirty products. Gradient descent does not get there
 # (`inf`).
 #
 # **The price decides.** All products of one CG solve are taken at the same $w$, and each computes the logits and the gradient there once more.
@@ -667,8 +666,7 @@ plt.show()
 # Two, the price of a gradient. L-BFGS comes first to $10^{-4}$, the race is a tie at $10^{-8}$, and the linearised Newton–CG comes first to $10^{-12}$:
 # near the minimum each of its steps gains several digits. So it wins here where a product costs one gradient *and* you want twelve digits.
 #
-# For fewer digits begin a fit such as this one with L-BFGS, which needs no products. Take products where you need the Hessian itself: for a spectrum, for influence functions,
-# or for a linear solve.
+# For fewer digits begin a fit such as this one with L-BFGS, which needs no products. Take products where you need the Hessian itself: for a spectrum, influence functions, or a linear solve.
 
 # %% [markdown]
 # ## 4. Going further: a loss that is not convex
@@ -677,7 +675,7 @@ plt.show()
 #
 # $$G = \tfrac{2}{m} J^\top J, \qquad Gv = \tfrac{2}{m} J^\top (Jv).$$
 #
-# One forward pass for $Jv$, one backward pass for $J^\top$. On paper $G$ has no negative eigenvalue. Either product counts as two gradients here; $Hv$ takes 13 matrix products, a gradient 5.
+# One forward pass for $Jv$, one backward pass for $J^\top$. On paper $G$ has no negative eigenvalue. Either product counts as two gradients here, and a loss as one.
 
 # %%
 fit_x = tf.constant(rng.normal(size=(64, 5)))
@@ -727,7 +725,7 @@ for name, run in fit_runs.items():
 
 # %% alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the same for the network
-draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads")
+draw_race(fit_runs, 0.0, "A network's fit, at these prices: L-BFGS leads")
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -737,7 +735,9 @@ assert ends["L-BFGS"] < ends["Gauss–Newton–CG"] / 2
 assert ends["L-BFGS"] < ends["Newton–CG"] / 2
 assert ends["Gauss–Newton–CG"] < ends["gradient descent"] / 3
 assert fit_rate < 4.0  # a larger rate is worse
-assert (matrix_products(fit[1], fit_start), matrix_products(fit_product, fit_start, fit_start)) == (5, 13)
+# its whole budget: with 500 a step may be missing
+check_cheaper, _, _ = newton_cg(fit_start, fit, at(gauss_newton_product), (1.6, 0.4), 600)
+assert check_cheaper[:, 1].min() < ends["L-BFGS"]
 assert met > 0
 assert np.all(np.diff(fit_runs["Newton–CG"][:, 1]) < 0)  # the line search lets no step climb
 spent, at_gradients = [], []  # the work, by a count of the calls
@@ -765,7 +765,7 @@ by_matrix = 2 / 384 * tf.linalg.matvec(tf.transpose(J) @ J, u)
 np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0, atol=1e-10)
 
 # %% [markdown]
-# L-BFGS wins. Gauss–Newton–CG leaves gradient descent behind. Newton–CG meets negative curvature, where its CG stops early.
+# At these prices L-BFGS leads, and Gauss–Newton–CG leaves gradient descent behind. With a product at 1.6 and a loss at 0.4, Gauss–Newton–CG ends below L-BFGS. Newton–CG meets negative curvature, where its CG stops early.
 
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos
@@ -817,7 +817,7 @@ assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 #
 # The largest one is the speed limit of gradient descent. Near this minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 was worse.
 #
-# The rest of the spectrum follows from the weights that `lanczos` also returns. A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights, averaged over a few such starts, estimate what share of the eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
+# A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights that `lanczos` also returns, averaged over a few such starts, estimate what share of all eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
 
 # %%
 probes = [
@@ -867,8 +867,8 @@ for limit in (0.002, 0.01, 0.05):
     assert abs(len(minimum) * weights[nodes > limit].sum() - np.sum(true > limit)) < 0.3 * np.sum(true > limit) + 3
 at_origin, _ = lanczos(lambda v: softmax_product(origin, v), rng.normal(size=len(origin)), 8)
 assert np.sum(at_origin > 1) == 1  # nine equal eigenvalues at the origin: Lanczos finds the value once
-too_many, _ = lanczos(lambda v: eigenvalues * v, rng.normal(size=400), 12)  # three different values, and noise
-assert np.sum(np.abs(too_many - 100) < 1e-6) > 1
+too_many, _ = lanczos(lambda v: softmax_product(origin, v), rng.normal(size=len(origin)), 60)
+assert np.sum(too_many > 1) > 1
 counted = 0.0
 for signs in np.random.default_rng(seed).choice([-1.0, 1.0], size=(20, len(origin))):
     values, share = lanczos(lambda v: softmax_product(origin, v), signs, 8)
@@ -877,8 +877,7 @@ assert abs(counted - 9) < 4  # its standard deviation is about 1
 
 # %% [markdown]
 # In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the starting point, all weights zero, the
-# nine large eigenvalues are equal, and Lanczos returns one. Averaged over starts, its weight still counts all nine. Do not take more steps than there
-# are different values: `beside` is then zero but for rounding, and `q` is made of noise.
+# nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over starts, its weight counts all nine. Sixty steps return several: rounding brings in copies.
 #
 # And the network of the opening, with its 22.5 GB of Hessian? Here twenty products give its largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
 
@@ -921,7 +920,7 @@ exercises.trace.check(trace)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# To damp a Newton step you need the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Different eigenvalues differ clearly in magnitude. Return the lowest, which is negative here, as a
+# [13](13_hessians_and_newton.ipynb) damps a Newton step by the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Different eigenvalues differ clearly in magnitude. Return the lowest, which is negative here, as a
 # scalar of the dtype of `v`. Take at most 1000 products. One of the matrices tried has more rows than that.
 
 
@@ -935,7 +934,7 @@ exercises.lowest.check(lowest_eigenvalue)
 # %% [markdown]
 # ## 6. Going further: in one line
 #
-# `tapelab.derivatives.hvp` takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. `derivatives.linearize` of the gradient does what section 3 did by hand.
+# `tapelab.derivatives.hvp` takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. `derivatives.linearize` of the gradient gives the products that section 3 wrote by hand.
 
 # %% tags=["nbval-ignore-output"]
 one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(vector=v)
@@ -993,12 +992,12 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a product by differences in float32 | four digits at best here | differentiate the gradient |
-# | a gradient that is `IndexedSlices`, in `jvp` or as a tape's target | `AttributeError` | `tf.convert_to_tensor` inside the block |
+# | a product by differences in float32 | four of seven digits, for a tanh network | differentiate the gradient |
+# | a gradient that is `IndexedSlices`, in `jvp` or as `gradient`'s target | `AttributeError` | `tf.convert_to_tensor` inside the block |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |
-# | equal eigenvalues | Lanczos shows one of them | average the weights over random starts |
+# | equal eigenvalues | eight steps of Lanczos show one | average the weights over random starts |
 #
 # **Further reading**
 #

@@ -183,8 +183,7 @@ assert counts == {"jacobian": batch * outputs, "batch_jacobian": outputs}
 assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 
 # %% [markdown]
-# Six: one for each output. All inputs and all examples come with each pass. Here `batch_jacobian` does the same, where `jacobian` makes $7 \cdot 6 = 42$
-# passes. The factor, in passes and in bytes, is the batch size.
+# Six: one for each output. All inputs and examples come with each pass. Without `pfor`, `batch_jacobian` does the same here, where `jacobian` makes $7 \cdot 6 = 42$ passes. The factor, in passes and in bytes, is the batch size.
 
 # %% [markdown]
 # ## 3. One gradient for each example
@@ -192,8 +191,8 @@ assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 # The seven examples share the weights. So `tape.gradient` of their mean loss returns one gradient, the mean of the gradients that the examples would have
 # alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel.
 #
-# `batch_jacobian` does not apply: a kernel has no batch axis. `tape.jacobian(losses, kernel)` makes 7 passes, each through the whole batch. Better:
-# write the gradient of **one** example, and let `tf.vectorized_map` do all of them at once.
+# `batch_jacobian` does not apply: a kernel has no batch axis. Without `pfor`, `tape.jacobian(losses, kernel)` makes 7 passes, each through the whole batch. Better:
+# write the gradient of **one** example, and let `tf.vectorized_map` do all at once.
 
 # %%
 targets = tf.random.normal((batch, outputs))
@@ -212,7 +211,7 @@ print("kernel:              ", layer1.kernel.shape)
 print("per-example gradients:", each.shape)
 
 # %% [markdown]
-# `vectorized_map` is meant to compute what a loop over the first axis would. It traces the function for one example, and rewrites the graph by
+# `vectorized_map` is meant to compute what a loop over the first axis would. Here it traces the function for one example, and rewrites the graph by
 # `pfor`'s rules ([11](11_jacobians.ipynb), section 7). Both compiled, for the seven examples 64 times over:
 
 # %% tags=["nbval-ignore-output"]
@@ -405,7 +404,7 @@ plt.show()
 # The mean points where the bad example points. Clipped one by one, the gradients have a mean that points with the healthy ones again. Clipping the
 # mean's norm ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
-# Clipping gives every example one vote at most: none contributes more than a seventh of the limit. DP-SGD does so for privacy, and adds noise.
+# Clipping each gradient gives its example one vote at most: none contributes more than a seventh of the limit.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -419,7 +418,7 @@ np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine
 # %% [markdown]
 # ## 5. When the examples are not independent
 #
-# `batch_jacobian` assumes two things. The first axis of target and source is the batch: it checks that they have the same size, and raises an
+# `batch_jacobian` assumes two things of the batch. The first axis of target and source is the batch: it checks that they have the same size, and raises an
 # error if not. With as many outputs as inputs, a batch that stands last gets through.
 #
 # ### Exercise: The batch is the last axis (6 min)
@@ -524,7 +523,7 @@ assert errors["source"] > 0.1
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
 # Once the patches are not diagonal, `batch_jacobian` answers another question: how does one example's input move the outputs of the whole batch? With
-# batch normalisation as the *last* layer, as below, each output's sum over the batch is fixed, and the answer is zero:
+# batch normalisation as the *last* layer, each output's sum over the batch is fixed, and the answer is zero:
 
 # %% tags=["nbval-ignore-output"]
 last = tf.keras.layers.BatchNormalization()
@@ -658,8 +657,7 @@ exercises.may_use.check(answers)
 # %% [markdown]
 # ## 7. Second derivatives, and silent zeros
 #
-# Second derivatives for each example have shape (7, 6, 5, 5). Two calls of `batch_jacobian` give them, except through layers that call
-# `tf.nn.moments` ([10](10_higher_order_gradients.ipynb), section 5). Below, the inner one is called after both tapes
+# Second derivatives for each example have shape (7, 6, 5, 5). Two calls of `batch_jacobian` give them here, and not through `tf.nn.moments` ([10](10_higher_order_gradients.ipynb), section 5). Below, the inner one is called after both tapes
 # have closed. `jacobian` returns `None` in such a case.
 #
 # **Predict.** What does `batch_jacobian` return: "None", "zeros", "an error" or "the second derivatives"?
@@ -739,7 +737,7 @@ exercises.laplacian.check(laplacians)
 # %% [markdown]
 # ## 8. Going further: the noise of a mini-batch
 #
-# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For a mean loss over $B$ independent examples, drawn at random with replacement, the expected
+# A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. For a mean loss over $B$ independent examples, drawn at random with replacement, the expected
 # squared distance is
 #
 # $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$
@@ -915,7 +913,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | under `vectorized_map`: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
+# | under `vectorized_map`, with two rows or more: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | testing independence with ones | batch normalisation passes | random cotangents |

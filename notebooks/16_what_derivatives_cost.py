@@ -379,8 +379,7 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# In the right panel the smallest networks take nearly the same time: starting the operations costs a fixed amount, and there it is most of a call. A
-# line fitted to these times has neither slope. So take the exponents from the counts, on the left.
+# In the right panel the smallest networks take nearly the same time: starting the operations costs a fixed amount, and there it is most of a call. A line fitted to these times mixes that amount into its slope. So take the exponents from the counts.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -648,7 +647,7 @@ for checkpoints in range(1, 5):
         assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
 
 # %% [markdown]
-# **A block has to compute the same again, and store nothing**: in training, batch normalisation moves its averages twice. Here `tf.nn.dropout` draws anew, and the gradient belongs to another mask. Of 1000 numbers, how many are dropped and have a gradient?
+# **A block runs twice, and has to compute the same again**: in training, batch normalisation moves its averages twice. Here `tf.nn.dropout` draws anew, and the gradient belongs to another mask. Of 1000 numbers, how many are dropped and have a gradient?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -784,7 +783,7 @@ exercises.pays.check(pays_from)
 #
 # $$\text{forward: } 4w \cdot 2, \qquad \text{reverse: } 4w\,(\text{layers} + 1)$$
 #
-# bytes for one example, beside the Jacobian itself. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. The solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units.
+# bytes for one example, beside the weights and the Jacobian. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. The solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units.
 
 # %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
 modes.figure().show()
@@ -839,18 +838,18 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - In multiplications, the gradient of these dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This rests on backward rules that cost a small multiple of their operation; a slice's does not (section 1).
+# - In multiplications, the gradient of these dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This rests on backward rules that cost a small multiple of their operation; that of `x[i]` does not (section 1).
 # - A Hessian's work grew with the square of the number of weights, a product's with the number; the times show no clean exponent (section 2).
-# - Memory can be counted from shapes. The record of a chain grows with its layers; for one more forward pass, checkpoints bring it down to about $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
+# - A dense result's bytes follow from its shape and dtype. The chain's record grows with its layers; for one more forward pass, checkpoints bring it down to about $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | timing the first call of a `tf.function` | tracing, many times a later call | call once, then time |
-# | an exponent read off a few timings | another one on the next run | count |
+# | timing the first call of a `tf.function` | tracing in the time | call once, then time |
+# | an exponent read off a few timings | the fixed cost in the slope | count |
 # | slices of a long vector in a loop | a gradient that writes a whole vector for each | slice or gather once |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
-# | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
+# | a deep network on a plain tape, short of memory | each layer's results are kept | `tf.recompute_grad` around blocks |
 # | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**

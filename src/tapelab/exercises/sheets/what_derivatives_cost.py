@@ -490,8 +490,8 @@ def _(first_call, later_call, eager_call):
 @pays.right
 def _(first_call, later_call, eager_call):
     r"""After $n$ calls the graph has taken $f + (n - 1)\,l$ and eager $n\,e$. The first is less once $n > (f - l)/(e -
-    l)$: what tracing costs beyond a call, divided by what each call saves. Where a call saves nothing, it never
-    pays."""
+    l)$: what tracing costs beyond a call, divided by what each call saves. Where a later call saves nothing,
+    and the first takes longer, it never pays."""
     if later_call >= eager_call:
         return None
     return int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1

@@ -67,7 +67,7 @@ def _():
 @empty_mask.right
 def _():
     """An image without marked pixels has the total 0 and the count 0. With a count of at least 1 its mean is 0, with a
-    gradient of 0, and the counts of all other images are as they were."""
+    gradient of 0. The mask holds zeros and ones, so the counts of all other images are as they were."""
     cause = "the division"
 
     def repaired(errors, mask):

@@ -45,7 +45,7 @@ attention = Exercise(
     minutes=8,
     hints=(
         "What does `explain` say about the second row? A softmax subtracts the largest score first: what is −∞ − (−∞)?",
-        "With a very negative number in place of −∞ there is no NaN, and all weights of that row are equal: it attends "
+        "With a low finite number in place of −∞ there is no NaN, and all weights of that row are equal: it attends "
         "to everything that was masked. What factor makes them 0?",
         "Exchanging NaN for 0 in the weights gives the right zeros here, and hides a score that is NaN for a real "
         "reason. The mask knows which weights are to be 0; ask the mask.",

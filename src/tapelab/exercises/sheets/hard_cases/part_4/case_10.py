@@ -73,8 +73,8 @@ def _():
 @schedule.right
 def _():
     """The first call traces `loss`: Python runs its body once, and a Python number that it meets becomes a constant of
-    the graph. Later calls run the graph, and Python's `penalty` is not looked at again. A tensor that comes in as an
-    argument is an input of the graph."""
+    the graph. Later calls with this `w` run it, and Python's `penalty` is not looked at again. A tensor that comes in
+    as an argument is an input of the graph."""
     cause = "how the penalty gets in"
 
     def repaired(f, w, penalties):
