@@ -450,7 +450,7 @@ def make_train_step(model, optimizer, traced):
 
 
 # %% [markdown]
-# The 1137 digits for training make 17 batches of 64 and a last one with the 49 images that are left: 18 steps an epoch.
+# The 1137 digits for training make 17 batches of 64 and a last one of 49: 18 steps an epoch.
 #
 # **Predict.** One epoch calls `train_step` once for each batch. How many entries has the list `traced` at the end?
 
@@ -565,7 +565,7 @@ assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 # %% [markdown]
 # ## 5. Judge the result
 #
-# Now the whole training. This compiled step keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated; the weights with the lowest validation loss are kept.
+# Now the whole training. This compiled step keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated, and the weights are kept if the validation loss is the lowest so far.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -699,7 +699,7 @@ for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
     print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
 
 # %% [markdown]
-# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Use `tf.random.normal` in a compiled step.
+# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Compiled, use `tf.random.normal`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
