@@ -94,7 +94,7 @@ print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
 print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The slope is $1/4$ at 0 and nearly nothing far out.
+# The slope is $1/4$ at 0 and nearly nothing at $\pm 10$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -107,8 +107,7 @@ assert 0.0 < slope[-1] < 1e-4
 # %% [markdown]
 # ## 2. How a notebook works
 #
-# Before a result that may surprise you, write down a guess. Where it turns out wrong, read with care. Try it once, on a
-# function with a loop in it.
+# Before a result that may surprise you, write down a guess. Where it turns out wrong, read with care. Try it once, on a function with a loop.
 
 
 # %%
@@ -121,7 +120,7 @@ def product_of_three(x):
 
 # %% [markdown]
 # **Predict.** At $x = 2$, what is $y$, the result, and what is $\mathrm dy/\mathrm dx$? Put your two numbers in place of
-# the dots, and run the cell. With the dots left in it, the notebook runs all the same.
+# the dots, and run the cell. With the dots left in, it runs all the same.
 
 # %%
 exercises.at_two.guess([..., ...])  # two numbers: y, dy/dx
@@ -144,12 +143,12 @@ assert slope_at_two == 12.0
 
 # %% [markdown]
 # The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
-# the product rule to each. The variable `at` was watched unasked, section 1's tensor by `tape.watch(x)`.
+# the product rule to each. The variable `at` was watched unasked; section 1's tensor needed `tape.watch(x)`.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Now experiment. Change the 2.0 of `at` to 5.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
+# Change the 2.0 of `at` to 5.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
 
 # %% [markdown]
 # **Exercises** answer at once. When you are stuck,
@@ -166,15 +165,14 @@ exercises.slope_at_five.check(slope_at_five)
 
 # %% [markdown]
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
-# the folder `tapelab-work`, and opens this page there. In Colab, use *File > Save a copy in Drive*.
+# the folder `tapelab-work`, and opens this page there; the next time it leaves alone what you edited. In Colab, use *File > Save a copy in Drive*.
 #
 # **Your solved exercises are kept** in a small file in your data folder. In Colab it goes with the session.
 
 # %% [markdown]
 # ## 3. The map
 #
-# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook that you want to read, the parameter `goal`, here 13,
-# and all that it rests on. An arrow leads from a notebook to one that needs it: follow them from 00.
+# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook you want, the parameter `goal`, here `"13"`, and all that it rests on. An arrow leads from a notebook to one that needs it: follow them from 00.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
@@ -359,14 +357,13 @@ assert "13" in needed_for("14")
 # %% [markdown]
 # ## 4. This session, and what is kept
 #
-# The device and the versions. Yours may differ from the stored ones.
+# The device and the versions; yours may differ.
 
 # %% tags=["nbval-ignore-output"]
 print(runtime.report())
 
 # %% [markdown]
-# `runtime.start(seed)`, at the end of the set-up cell, sets Python's, NumPy's and TensorFlow's global
-# seeds. Below it runs again before the first draw and the second, not before the third.
+# `runtime.start(seed)`, at the end of the set-up cell, sets Python's, NumPy's and TensorFlow's global seeds; `np.random.default_rng()` does not read them. Below it runs before the first two draws.
 
 # %%
 draws = []
@@ -419,15 +416,15 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 # %% [markdown]
 # ## Recap
 #
-# - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
+# - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 at $\pm 10$ (section 1).
 # - Commit to a prediction, run the cell, compare; work in a copy of your own (section 2).
 # - The map shows what to read before a notebook (section 3).
 # - `runtime.report()` says what a session runs on; `runtime.start(seed)` made a draw repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | the set-up cell was not run | `NameError: name 'tf' is not defined` | run it, then the cells below it |
-# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; to come back, undo the change and run both cells |
+# | the set-up cell was not run | `NameError: name 'tf' is not defined`, or `np`, or `data` | run it, then the cells below it |
+# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; to come back, undo the change, restart, run all |
 #
 # **Further reading**
 #

@@ -81,7 +81,7 @@ print(f"a nudge of x by {nudge} moves y by {nudged - y:.4f}")
 #
 # ## 1. Record forwards, read backwards
 #
-# TensorFlow saw three arithmetic operations, one after another, and wrote each one down as it ran. That
+# TensorFlow saw three arithmetic operations, and wrote each one down as it ran. That
 # list is the **tape**, and each of its lines is an **entry**. `y`, the result you ask about, is the **target**; `x`, the
 # input you ask about, is the **source**.
 #
@@ -97,7 +97,7 @@ draw(tape, y, x, values=True)
 plt.show()
 
 # %% [markdown]
-# Here is the same as a table. Step through it: down with the values, then up with the gradients. Row 0 is the source; rows 1 to 3 are entries. `#0` stands
+# The same as a table: step through it, down with the values, then up with the gradients. Row 0 is the source; rows 1 to 3 are entries. `#0` stands
 # for the value of row 0.
 
 # %%
@@ -222,8 +222,7 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Below are three more runs at $x = 3$, through both tapes. The third has a loop in it.
-# Your tape never finds out: it meets four products.
+# The same 14 and the same 9. Three more runs at $x = 3$, through both tapes. Of the third's loop your tape never finds out: it meets four products.
 
 
 # %%
@@ -255,7 +254,7 @@ for f in (fan_out, chain, loop):
     print(f"{f.__name__:8} value {value:5}   slope: yours {mine.gradient:5}, TensorFlow {slope:5}")
 
 # %% [markdown]
-# These lines are enough to *train*. A straight line $w\,t + c$ is to pass through the points (0, 1), (1, 3) and (2, 5). Each step makes new numbers: a second `backward_pass` over the same ones would add to the gradients that are there.
+# These lines are enough to *train*. A straight line $w\,t + c$ is to pass through (0, 1), (1, 3) and (2, 5). Your tape has no subtraction, hence `+ -wanted`. Each step makes new numbers: a second `backward_pass` over the same ones would add to their gradients.
 
 # %%
 w_value, c_value = 0.0, 0.0
@@ -292,7 +291,7 @@ for f, derivative in exact.items():
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
 
 # %% [markdown]
-# TensorFlow's tapes above kept such a record, too, inside their `with` blocks.
+# In TensorFlow's tapes above, the `with` block kept such a record, a variable stood for `Number(3.0)`, `gradient` for `backward_pass`.
 #
 # ### Exercise: Two more entries (6 min)
 #
@@ -347,7 +346,7 @@ for name, g in gradients.items():
 #
 # For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. `tape.gradient` does not build it. The matrix product has a rule that goes straight from the upstream gradient $u$ to $u^{\mathsf T} J$, a **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large as the kernel. Backpropagation is one VJP after another.
 #
-# There are gradients that are no tensors. With `table = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
+# There are gradients that are no tensors. With `table = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, the rows that were read with their gradients, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -386,7 +385,7 @@ tf.nest.assert_same_structure(tape.gradient(again, nest), nest)
 # Write what a tape does with a dense layer $y = xw + b$, without a tape. Given are `x` of shape (batch, inputs), `w` of shape (inputs, outputs)
 # and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$. Return a tuple of three tensors: the gradients of the loss with respect to `x`, `w` and `b`. The bias `b` itself, of shape (outputs,), is not needed.
 #
-# Above, the batch is one example. Here it may be larger.
+# The batch may be larger than one.
 
 
 # %%
@@ -403,8 +402,7 @@ exercises.dense_backward.check(backward)
 # $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s\,\lVert g \rVert^2$, the step times the squared norm of the whole
 # gradient.
 #
-# A walker notes the distance every half hour, and you fit a straight line to
-# the notes. How far does the first-order promise hold, from a bad first guess?
+# A walker notes the distance every half hour, and you fit a line to the notes. How far does the first-order promise hold, from a bad first guess?
 
 # %%
 hours = tf.constant([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0])
@@ -627,7 +625,7 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# This tape lets go of its record as it reads it, and answered **one** call. One call takes several sources. For several calls, pass `persistent=True`, and `del tape` when you have asked your last question.
+# This tape lets go of its record as it reads it, and answered **one** call. One call takes several sources. For several calls, `persistent=True` keeps the record; `del tape` after your last question.
 
 # %%
 with tf.GradientTape(persistent=True) as tape:
@@ -730,7 +728,7 @@ assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
 # %% [markdown]
 # The tape saw the branch that ran: nothing was computed from `b`. `gate` chose the branch, a choice of Python's. With `tf.where` both sides were computed before it picked, so `b` is on the record. **Here `None` says that no gradient got through to the source, and 0 that one did, and is zero.**
 #
-# How often a loop runs may depend on its input. The next one doubles its input until it reaches 100. From 3
+# How often a loop runs may depend on its input. The next one doubles a positive input until it reaches 100. From 3
 # it stops at 192, from 7 at 112.
 #
 # **Predict.** What is the slope of the result at $x = 3$, and at $x = 7$?
@@ -795,8 +793,7 @@ plt.show()
 #
 # ### Exercise: None, zero or a number (4 min)
 #
-# `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on
-# paper; the tape can tell you afterwards.
+# `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on paper first.
 #
 # ```python
 # with tf.GradientTape(persistent=True) as tape:
@@ -949,7 +946,7 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | a loss for each example, not reduced | the gradient of their sum, no error | `tf.reduce_mean` before the tape closes |
 # | a float variable whose only use is `tf.gather(table, rows)` | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
 # | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources, or `persistent=True` |
-# | a constant not watched, or watched after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
+# | a float constant not watched, or watched after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**
 #

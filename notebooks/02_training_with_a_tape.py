@@ -128,7 +128,7 @@ assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 #
 # The data are images of handwritten digits, values from 0 to 1, and their labels, 0 to 9.
 #
-# Each step of this loop does four things with one **mini-batch**, in this order: run the model forwards, compare with the labels, run backwards, update. The first two stand *inside* the tape's block, to be recorded, the last two outside.
+# Each step of this loop does four things with one **mini-batch**: run the model forwards, compare with the labels, run backwards, update. The first two stand *inside* the tape's block, to be recorded, the last two outside.
 
 # %% alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: one training step
@@ -195,8 +195,7 @@ assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,
 
 # %% [markdown]
 # A model that spreads its belief evenly over ten classes gives the true one the probability 1/10, and its loss, the
-# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near it. Before you train on from
-# a loss of 12 with ten classes, look for a mistake.
+# cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near it. Before you train on from a cross-entropy of 12 with ten classes, look for a mistake.
 #
 # Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
 
@@ -221,7 +220,7 @@ assert difference < 1e-6
 # %% [markdown]
 # Why an optimiser, then? It can keep a memory of earlier gradients, as Adam does.
 #
-# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. This model can learn them by heart: the loss should go to nearly 0. If it does not, look for a mistake.
+# **The first test of a loop is to overfit one batch.** Train on the same 64 images again and again, with dropout and penalties off. This model can learn them by heart: after enough steps the loss should be nearly 0. If it stays up, look for a mistake.
 
 # %% tags=["nbval-ignore-output"]
 model.set_weights(initial)
@@ -247,7 +246,7 @@ assert sum(check_layer.losses) > np.log(classes)  # a penalty that is larger tha
 # `update_state` adds a batch to this metric, `result` reads the average so far,
 # `reset_state` starts anew. It knows nothing of epochs. Without a reset, a `Mean` that was given the losses 4 and 2 in epoch 1 and 1 in epoch 2 reads $7/3 \approx 2.333$, the mean loss of neither.
 #
-# With the reset, too, a metric can mislead. In the opening's first epoch the validation accuracy lay far above the training accuracy. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images.
+# With the reset, too, a metric can mislead. In the opening's first epoch the validation accuracy lay far above that in training. Are those images easier? Train the fresh model for one epoch, then `evaluate` the *training* images.
 #
 # **Predict.** Compared with what the metric gathered during the epoch, is that accuracy "higher", "lower" or "the same"?
 
@@ -285,7 +284,7 @@ assert len(of_each_batch) == -(-len(y_train) // batch_size)
 assert abs(evaluate(model, x_val, y_val)[1] - afterwards) < 0.1
 
 # %% [markdown]
-# With the same weights the two accuracies lie close together. The metric averaged over the steps of the epoch, and each of them used *other weights*; the first were random.
+# With the same weights the two accuracies lie close together. The metric averaged over the epoch's images, and each step used *other weights*; the first were random.
 
 # %% alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: accuracy within one epoch
@@ -410,7 +409,7 @@ check_kernel.assign(2.0 * check_kernel)  # the model is not called again
 np.testing.assert_allclose(sum(regularised.losses), 0.01 * tf.reduce_sum(check_kernel**2), rtol=1e-5)
 
 # %% [markdown]
-# The same. The regulariser puts its penalty into the list `model.losses`. This loop does not add the list, and no warning says so. Keras computes this penalty when you *read* the list, so read it inside the tape's block.
+# The regulariser puts its penalty into the list `model.losses`. This loop does not add it, and no warning says so. Keras computes this penalty when you *read* the list, so read it inside the tape's block.
 #
 # ### Exercise: The loop, from an empty cell (15 min)
 #
@@ -451,7 +450,7 @@ def make_train_step(model, optimizer, traced):
 
 
 # %% [markdown]
-# The 1137 digits for training make 17 batches of 64 and a last one with the 49 images that are left: 18 steps an epoch.
+# The 1137 digits for training make 17 batches of 64 and a last one of 49: 18 steps an epoch.
 #
 # **Predict.** One epoch calls `train_step` once for each batch. How many entries has the list `traced` at the end?
 
@@ -566,7 +565,7 @@ assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 # %% [markdown]
 # ## 5. Judge the result
 #
-# Now the whole training. This compiled step keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated. The weights of the epoch with the lowest validation loss are kept.
+# Now the whole training. This compiled step keeps the model and the optimiser it was traced with, so a new run gets a new optimiser *and* a new step. After each epoch both sets of images are evaluated, and the weights are kept if the validation loss is the lowest so far.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -614,7 +613,7 @@ assert train_accuracy[-1] > val_accuracy[-1]
 assert val_loss[best_epoch] == val_loss.min()
 
 # %% [markdown]
-# When a validation loss *rises* while the training loss goes on falling, that is **overfitting**. The validation images are there to choose: here, the epoch. They helped to choose the model, so they do not test it: the test images do, looked at **once**, after the last choice.
+# When a validation loss *rises* while the training loss goes on falling, that is **overfitting**. The stored run ends before that: its last validation loss is its lowest. The validation images are there to choose: here, the epoch. So they do not test the model: the test images do, looked at **once**, after the last choice.
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: here its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The diagonal entry over its row's sum is the class's **recall**, the share of its images that were found.
 
@@ -700,7 +699,7 @@ for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
     print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
 
 # %% [markdown]
-# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Use `tf.random` in a compiled step.
+# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Compiled, use `tf.random.normal`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -749,12 +748,12 @@ for check_from_logits in (True, False):
 assert check_accuracy[True] > check_accuracy[False] + 0.05
 
 # %% [markdown]
-# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. Here the clip passes nothing back: the loss is 16 and the gradient 0. The logits 0.2 and 0.7, inside the interval, get a gradient, of another loss: −3.9 and 1.1. A model trained in this way here learns worse.
+# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. Here the clip passes nothing back: the loss is 16 and the gradient 0. The logits 0.2 and 0.7, inside the interval, get a gradient, of another loss: −3.9 and 1.1. A model trained so learns worse here.
 # [04](04_when_the_gradient_is_wrong.ipynb) collects gradients that are wrong without being `None`.
 #
 # ### Exercise: What the loss sends back (8 min)
 #
-# The first thing that the backward pass meets is the loss. Write its derivative without a tape. `labels` are the true classes, integers of shape (batch,); `logits` has shape
+# The backward pass meets the loss first. Write its derivative without a tape. `labels` are the true classes, integers of shape (batch,); `logits` has shape
 # (batch, classes). The loss is the mean over the examples of $-\log p_c$, where $p$ is the softmax of the example's logits and $c$ its true class. Return the
 # gradient with respect to the logits, shape (batch, classes). Some logits are large, 500 and more.
 
@@ -831,12 +830,12 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | labels of shape (n, 1) beside predictions of shape (n,) | `hits` of shape (n, n), and another accuracy | `np.ravel(labels)` |
-# | logits given to a loss that expects probabilities | another loss; here 16, with a gradient of 0 | `from_logits=True` |
+# | labels of shape (n, 1) beside predictions of shape (n,) | `predictions == labels` of shape (n, n), another accuracy | `np.ravel(labels)` |
+# | logits given to a loss that expects probabilities | no error; for class 0 and logits −1 and 3, a loss of 16 and gradient 0 | `from_logits=True` |
 # | a loop of your own without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out of a step of your own | no dropout while training | `training=True` in the step, `False` in the evaluation |
 # | a Python number that changes, as an argument of a compiled step | a trace for each value | pass a tensor |
-# | `append` to a Python list, or `np.random`, in a compiled step | it runs while tracing, and not at each call | return what you need; `tf.random` |
+# | `append` to a Python list from outside, or `np.random`, in a compiled step | it runs while tracing, and not at each call | return what you need; `tf.random` |
 #
 # **Further reading**
 #
