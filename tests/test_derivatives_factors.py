@@ -114,7 +114,6 @@ def test_blocks_structures_chunks_and_dtypes(monkeypatch):
     x, y = tf.cast(X, tf.float32), tf.cast(Y, tf.float32)
     matrix = hessian(lambda x: squares(forward(x, single), y), wrt=single, packed=True, compile="xla")
     assert relative(matrix(x).numpy(), wanted) < 1e-5
-    assert matrix.plan(x).compiled == "xla"
     assert "by per-example factors" in matrix.plan(x).way
 
 

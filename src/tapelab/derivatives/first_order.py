@@ -19,7 +19,7 @@ from tapelab.derivatives.arguments import (
 )
 from tapelab.derivatives.costs import Plan
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
-from tapelab.derivatives.transform import Computed, Recipe, Transform, transform
+from tapelab.derivatives.transform import Computed, Recipe, Transform, direct, transform
 from tapelab.derivatives.wrong import Needs
 from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS
@@ -252,9 +252,9 @@ class Linearize(Transform):
             while len(self._points) > costs.SIGNATURES:
                 del self._points[next(iter(self._points))]
         (forward, product_of, description, wanted, count), _ = entry
-        found = forward(*tensors)
+        found = forward(tensors)
         outputs, kept = found[:count], found[count:]
-        return self._pair(description, outputs, wanted, lambda tangents: product_of(*kept, *tangents))
+        return self._pair(description, outputs, wanted, lambda tangents: product_of([*kept, *tangents]))
 
     def _pair(
         self, description: Description, outputs: Tensors, wanted: Wanted, product: Callable[[Tensors], Any]
@@ -302,10 +302,10 @@ class Linearize(Transform):
         ]
         count = len(call.traced.names)
         outputs, products = graph.outputs[:count], graph.outputs[count:]
-        forward = whole.prune(inputs, [*outputs, *residuals])
+        forward = direct(whole.prune(inputs, [*outputs, *residuals]))
         return (
             forward,
-            whole.prune([*residuals, *tangents], products),
+            direct(whole.prune([*residuals, *tangents], products)),
             call.traced.description,
             call.like_sources,
             count,

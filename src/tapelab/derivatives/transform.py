@@ -430,8 +430,8 @@ class Transform:
         xla = self._takes_xla(call, computed, list(everything(whole.graph.get_operations())))
         always = certificate is not None and certificate.always
         kept = count + always
-        taped = _direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
-        run = _direct(_part(whole, slice(kept), True, signature)) if xla else taped
+        taped = direct(whole if kept == len(whole.outputs) else _part(whole, slice(kept), False, signature))
+        run = direct(_part(whole, slice(kept), True, signature)) if xla else taped
         first, compiles = (taped, False) if _recording() else (run, xla)
         try:
             outputs, agrees = self._called_first(whole, first, tensors, call, computed, compiles)
@@ -483,12 +483,12 @@ class Transform:
             outputs = self._first(run, tensors, xla)
             return outputs, bool(outputs[count])
         if certificate.together or not call.traced.repeatable:  # a second evaluation would be another one
-            found = _direct(whole)(tensors)
+            found = direct(whole)(tensors)
             agrees = bool(certificate.agrees(found[:count], found[count:]))
             # Later calls are of another program, and that would begin with the same random numbers again.
             return found[:count] if call.traced.changes else self._first(run, tensors, xla), agrees
         outputs = self._first(run, tensors, xla)
-        expected = _direct(_part(whole, slice(count, None), False, call.signature))(tensors)
+        expected = direct(_part(whole, slice(count, None), False, call.signature))(tensors)
         return outputs, bool(certificate.agrees(outputs, expected))
 
     def _plain(
@@ -622,7 +622,7 @@ def _part(whole: Any, part: slice, xla: bool, signature: Signature) -> Any:
     return tf.function(program, autograph=False, jit_compile=xla).get_concrete_function(*signature.specs)
 
 
-def _direct(concrete: Any) -> Callable[[Tensors], list[tf.Tensor]]:
+def direct(concrete: Any) -> Callable[[Tensors], list[tf.Tensor]]:
     """Return a function that calls a concrete function with a list of tensors, in the order of its inputs.
 
     ``ConcreteFunction._call_flat`` skips binding the arguments to a signature, which is about half of what calling a
