@@ -131,7 +131,7 @@ repaired = walk(path | {"exp": tf.exp}, watch_each=False)
 print("with tf.exp:        ", repaired)
 
 # %% [markdown]
-# Walk back from the target, right to left in the picture. The gradient exists for the result of `exp`, and not for the result of `times 4`. The step between them is the culprit. In the opening's program this walk names the cast *back* to float: the integer before it has no gradient.
+# Walk back from the target. The gradient exists for the result of `exp`, and not for the result of `times 4`. The step between them is the culprit. In the opening's program this walk names the cast *back* to float: the integer before it has no gradient.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
@@ -174,7 +174,7 @@ tf.get_logger().setLevel(check_level)
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# An `ExplainTape` is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train. Here is the program of the opening once more.
+# An `ExplainTape` is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train. Here is the opening's program.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -228,7 +228,7 @@ assert check_income == 12.0
 np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0, rtol=1e-6)
 
 # %% [markdown]
-# The map shows where a path can break, and in which section.
+# The map shows this page's breaks and their sections; [05](05_recording_control.ipynb) leaves things off the tape on purpose.
 
 # %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (2), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
@@ -503,9 +503,9 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the first case nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads elsewhere. Pass the loss that you meant.
+# In the first nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads elsewhere. Pass the loss that you meant.
 #
-# In the second case the value is right, but the tape holds `squared` and has never heard of the product. Move that line into the block, and the
+# In the second the value is right, but the tape holds `squared` and never heard of the product. Move that line into the block, and the
 # gradient is $20a = 40$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -583,7 +583,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. An unconnected Keras kernel made an error of it, `AttributeError: 'str' object has no attribute '_type_enum'`: pass its `.value`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. For an unconnected Keras kernel it raised `AttributeError: 'str' object has no attribute '_type_enum'`: pass its `.value`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -599,7 +599,7 @@ print("with zeros:", np.asarray(as_zeros))
 # %% [markdown]
 # The zeros come in the source's shape, and here they are also the truth: $z$ does not depend on $a$.
 #
-# **Predict.** Section 7's mistake once more: $x^2$ at $x = 3$, squared after the tape has closed. What does the same option return now?
+# **Predict.** Section 7's mistake: $x^2$ at $x = 3$, squared after the tape has closed. What does the same option return now?
 
 # %%
 exercises.same_option.guess(...)
@@ -636,9 +636,9 @@ assert too_late.numpy() == 0.0
 # 0, where the true derivative is 6. A forgotten line looks like a minimum. Pass the option where you *know* that
 # some pairs are unconnected.
 #
-# Elsewhere `None` is the better answer, if you look at it. `0.1 * None` stops you. Keras' `SGD` does not: from `[g, None]` it takes the one step, and warns. Put `assert all(g is not None for g in gradients)` into a loop of your own.
+# Elsewhere `None` is the better answer, if you look at it. `0.1 * None` stops you. Keras' `SGD` does not: from `[g, None]` it takes the one step, and warns. Put `assert all(g is not None for g in gradients)` into a loop that is to move them all.
 #
-# What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
+# What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs eagerly, and as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
 #
 # **Predict.** What is $\partial p / \partial b$ each time: a number, or `None`?
 
@@ -685,7 +685,7 @@ assert check_unrolled is None
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
 #
-# A path can be cut more than once, and a source can have more than one path. Look at the picture.
+# A path can be cut more than once, and a source can have more than one path.
 
 # %%
 x = tf.Variable([0.3, 0.7])
@@ -850,19 +850,19 @@ assert unwritten < 1e-5
 # - Watch each intermediate tensor and walk back from the target: the break lay before the last gradient that existed. `explain` named the cause, the line and a line to write instead (sections 1 and 2).
 # - Of four sources the tape watched the trainable variable by itself; tell it, before use, to watch the others (section 3).
 # - Keep a path inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
-# - Not registered was a `LookupError` where the backward pass reached it; what passes nothing back gave `None`. `unconnected_gradients="zero"` turned `None` into zeros, a true one and a mistake, and a `tf.function` with two outputs into another (sections 8 and 9).
+# - Not registered was a `LookupError` where the backward pass reached it; what passes nothing back gave `None`. `unconnected_gradients="zero"` turned `None` into zeros, once truly and once by mistake; so did a `tf.function` with two outputs (sections 8 and 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | not watched, or only after its use: a non-trainable variable, a tensor from before the tape | `None` | `watch` before the first use |
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError`: a `Variable`, "not tf.Tensor or tf.Variable" | `tape.watch(layer.kernel.value)` |
-# | `np.log1p`, `.numpy()` or `float()` on the only path, run eagerly | `None`; on one of two paths a part of the gradient, without a warning | TensorFlow's own operation |
+# | `np.log1p`, `.numpy()` or `float()` on the only path, run eagerly | `None`; on one of two paths its part is missing, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
-# | `x = x + 1.0` on a variable, in a training loop | `None` from the second epoch on | `x.assign_add(1.0)`, without `x =` |
+# | `x = x + 1.0` on a variable, where the next tape does not watch `x` | `None` from the second epoch on | `x.assign_add(1.0)`, without `x =` |
 # | `v.assign_add(step)` inside the tape, then a loss of `v` | `None` for `step` | add inside, assign outside |
 # | the loss is finished after the block of its only tape | `None` | move the line inside |
-# | `tf.image.adjust_contrast`, which has no gradient registered | `LookupError` | write it with other operations |
-# | a `None` among other gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None` |
+# | `tf.image.adjust_contrast`, which has no gradient registered, between source and target | `LookupError` | write it with other operations |
+# | a `None` among other gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None`, unless one is meant |
 # | `unconnected_gradients="zero"` where a line is forgotten | a zero that looks like a minimum | use it where you know that a pair is unconnected |
 # | a `tf.function` that returns `a**2, b**2`, recorded | for `a**2` and `b`, 0 instead of `None` | run it eagerly once |
 #
@@ -872,4 +872,4 @@ assert unwritten < 1e-5
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432): the straight-through estimator.
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): the reverse mode, and what a tape is.
 #
-# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb). The gradient exists, and it is NaN, infinite or zero.
+# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb). The gradient exists, and it is NaN, infinite or zero. To practise: [28 First aid](28_first_aid.ipynb).

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # When the gradient is wrong
 #
-# The tape returns a gradient, and it is NaN, infinite or zero. The loss may look healthy all the while.
+# The tape returns a gradient, and it is NaN, infinite or zero. The loss may look healthy.
 # **Where does a gradient go wrong, and what cures it?**
 
 # %% [markdown] tags=["badges"]
@@ -64,7 +64,7 @@ print(f"loss     = {loss:.4f}")
 print("gradient =", gradient.numpy())
 
 # %% [markdown]
-# The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The gradient is NaN all the same, at the very element that `tf.where` kept out.
+# The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The gradient is NaN, at the very element that `tf.where` kept out.
 #
 # One step with it, and that weight is NaN. Even then this loss stays finite: `NaN > 0` is false. The tape can say where it began:
 
@@ -73,7 +73,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# After "is NaN" stands a **code**: `explain`'s short name for the mechanism. A NaN is a symptom: on this page it comes from a logarithm, a root and an overflow. The sentence below the code says what happened. Then come the element and your line. `SelectV2`, TensorFlow's name for this `tf.where`, passed 0 back, and `Log` made NaN of it.
+# After "is NaN" stands a **code**: `explain`'s short name for the mechanism. A NaN is a symptom: on this page it comes from a logarithm, a root and an overflow. Below the code stand what happened, the element and your line. `SelectV2`, TensorFlow's name for this `tf.where`, passed 0 back, and `Log` made NaN of it.
 #
 # **You will be able to**
 #
@@ -94,8 +94,8 @@ draw(tape, loss, w, values=True)
 plt.show()
 
 # %% [markdown]
-# Read it upwards. `tf.where` passes 1 to the element that it selected and 0 to the one that it did not. The next operation is the logarithm. Its
-# slope is $1/w$, which at 0 is infinite. Backpropagation multiplies:
+# Read it upwards. `tf.where` passes 1 to the element that it selected and 0 to the other. Next comes the logarithm. Its
+# slope, $1/w$, is infinite at 0. Backpropagation multiplies:
 #
 # $$0 \cdot \infty = \text{NaN}.$$
 #
@@ -156,7 +156,7 @@ for name, target in {"sqrt": roots, "norm": norm}.items():
     print(name, tape.gradient(target, x).numpy(), f"{found.code}: {found.sentence}")
 
 # %% [markdown]
-# One code for both, since one mechanism is behind both: the root's slope is ∞. In the norm a 0 follows, and ∞ becomes NaN. Suppose you add a small ε.
+# One code for both, since one mechanism is behind both: the root's slope is ∞. In the norm a 0 follows: NaN. Suppose you add a small ε.
 #
 # **Predict.** The norm of the zero vector, plus `1e-6`. What is each element of its gradient now: "0", "NaN" or "infinity"?
 
@@ -264,7 +264,7 @@ for name, program in programs.items():
     print(f"{name:17} {y:6.1f}  {tape.gradient(y, logits).numpy()!s:10}  {overflows[name]}")
 
 # %% [markdown]
-# The last column says which step failed; `exists` means that the gradient is there. Those two programs are **fused**: one function does both steps, arranged so that nothing overflows here.
+# The last column says which step failed; `exists`: the gradient is there. Those two programs are **fused**: one function does both steps, arranged so that nothing overflows here.
 #
 # | Instead of | write | because at the edge |
 # |---|---|---|
@@ -349,9 +349,9 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 
 # %% [markdown]
 # Zero. A sigmoid that is this sure is flat: it is **saturated**. In exact
-# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm holds out up to a logit of about 16, and ends there. At 30 only the loss from the logit has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
+# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm holds out up to a logit of about 16. At 30 only the loss from the logit has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# So far, a flat sigmoid and a flat clip. After the picture come four more zeros; the table below them reads the codes.
+# After the picture come four more zeros, and a table that reads the codes.
 
 # %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
@@ -400,7 +400,7 @@ for name, program in flat_programs.items():
 # | `flat_operation` | `tf.sign` is a staircase. Its gradient is 0, where that of `tf.round` is `None` | `tf.tanh`, or straight-through ([06](06_stop_gradient.ipynb)) |
 # | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu` |
 # | `saturated` | the sigmoid is at its end | scale the inputs; a loss from logits |
-# | `zero_weights` | a later factor is 0 | initialise at random |
+# | `zero_weights` | a later factor is 0 | initialise at random, if a step does not move it |
 # | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
 #
 # Three more zeros. For each a look at the *value* decides, since the gradient is the same:
@@ -420,7 +420,7 @@ for name, f in zeros.items():
     print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
 
 # %% [markdown]
-# At a **minimum** no way leads down: the zero is right. At this **saddle** the printed direction leads down both ways: step off, and descend from there. Where the **paths cancel**, the value does not move: it is a mean minus the same mean. There the *loss* is wrong.
+# At a **minimum** no way leads down: the zero is right. At this **saddle** the printed direction leads down both ways: step off. In the third program the **paths cancel** at every $u$, and the value does not move: it is a mean minus the same mean. There the *loss* is wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -508,10 +508,10 @@ ax.set_xticks(range(0, depth + 1, 5))
 plt.show()
 
 # %% [markdown]
-# One factor, again and again, is a straight line on a log scale. Three cures of vanishing:
+# One factor, again and again, is a straight line on a log scale. Three cures of vanishing, the last two measured in the check:
 #
 # - An **initialisation** that fits the activation. Glorot's, for tanh, draws a dense layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs.
-# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. Here the factor of the sum is about 1.05 at scale 0.5, and 1.2 at scale 3.
+# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. The factor of the sum is about 1.05 at scale 0.5, and 1.2 at scale 3.
 # - A **normalisation layer** before the kernel: here the factor becomes nearly 1 at scale 0.5, and about 1.4 at scale 3.
 #
 # Against an explosion, [08](08_clipping.ipynb) clips the norm.
@@ -546,7 +546,7 @@ for scale in (0.5, 3.0):  # a straight line, but for noise
 # ## 6. Twelve layers, one of them sick
 #
 # Twelve dense layers, tanh in all but the last. Someone has set one layer's bias to 20. In training,
-# the loss comes down a little and stops. Which layer is it?
+# the loss comes down a little and stops.
 
 
 # %%
@@ -601,7 +601,7 @@ for _ in range(2):
 assert not diagnose(check_two, "mse", inputs, outputs).sick
 
 # %% [markdown]
-# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before that is cut off: the sick layer is the bad one nearest the loss.
+# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before that is cut off: here the sick layer is the bad one nearest the loss.
 #
 # `diagnose` named the cause and the layer. In its table `ratio` is the gradient's norm over the weight's, `zeros` the share of a gradient's entries that are 0. With a second sick layer in this model it names one of the two: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
@@ -610,7 +610,7 @@ diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure is to put the bias back to 0. Let both models train. The sick one can still
+# The hint, a batch normalisation, would subtract the 20 in training. Here you put the bias back to 0. Let both models train. The sick one can still
 # learn the mean of the outputs, but its prediction is the same for every
 # input: its loss stops at the variance of the data.
 
@@ -785,11 +785,11 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | `tf.where(x > 0, tf.math.log(x), 0.)` at 0 | a good loss, NaN in the gradient | the double where |
-# | `tf.norm(x)` of a zero vector | NaN | ε inside the root, or choose before it |
-# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at the logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
-# | squared error on a sigmoid; `log` of a clipped one | gradient 0 at a logit of 30, sure and wrong | a loss from logits |
+# | `tf.norm(x)` of a zero vector | NaN in its own gradient | ε inside the root, or choose before it |
+# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at the float32 logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
+# | squared error on a sigmoid; `log` of a clipped one | gradient 0 at a float32 logit of 30, sure and wrong | a loss from logits |
 # | a mean minus the same mean | gradient 0, and the value does not move | another loss: this one is constant |
-# | a saturated tanh layer | zeros from the input up to that layer | `diagnose` |
+# | a layer whose tanh rounds to 1, in a plain stack | zeros from the input up to that layer | `diagnose` |
 #
 # **Further reading**
 #

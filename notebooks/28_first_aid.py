@@ -107,13 +107,13 @@ assert loss == 2.0
 #
 # Fifteen cases are too many for one sitting. Take cases 1 to 4, then 5 to 8, then 9 and 10; the last five another day.
 #
-# `exercises.NAME.hint()` gives one hint at a time. Four questions help:
+# `exercises.NAME.hint()` gives one hint at a time; `.solution()` the repair and its reason. Four questions help:
 #
 # | Ask | with |
 # |---|---|
 # | Is it still a tensor? | `print(type(...))` of each result |
 # | Is it a floating-point number? | `print(w.dtype)` |
-# | Does the tape follow it, and did it listen? | `tape.watched_variables()`, for float variables; where does the block end? |
+# | Does the tape watch it, and was it still recording? | `tape.watched_variables()`, for float variables; where does the block end? |
 # | Which shapes meet here? | `print(a.shape, b.shape)` before the line |
 
 # %% [markdown]
@@ -751,7 +751,7 @@ plt.show()
 # %% [markdown]
 # The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
 #
-# Where *both* kernels start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
+# Where *both* kernels of this network start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
 #
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). In the model, batch normalisation comes before the one dense layer.
 
@@ -1055,7 +1055,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 #
 # - Each of these `None`s began at one line that left TensorFlow, the tape, the watched sources or floating point (section 1).
 # - "Can only be used to compute one set of gradients" was about how the tape was made; "no gradients provided" said that the one gradient was `None` (section 2).
-# - A zero that stays from five starts, and a loss where there should be none: print outputs and shapes (section 3).
+# - For a zero that stayed from five starts, and a loss where none should be, print outputs and shapes (section 3).
 # - Ask first whether anything is wrong: a `None` and a 0 can be the true answer (section 4).
 #
 # | Trap | What you see | What to do |
@@ -1064,7 +1064,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # | `w = w - rate * g`, where the next tape does not watch `w` | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
-# | (3, 1) minus (3,) | (3, 3), and another loss | equal shapes |
+# | (3, 1) minus (3,) | (3, 3), a loss for right predictions of unequal targets | equal shapes |
 # | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen first layer moves | one list for both |
 # | zeros in place of a rightful `None` | with momentum from an earlier step, a head that drifts | hand the `None` on |
 #
@@ -1075,4 +1075,4 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # - Keras guide, [Transfer learning and fine-tuning](https://keras.io/guides/transfer_learning/): `trainable`, `training`, and why they are two things.
 # - E. J. Hu et al. (2021), ["LoRA: low-rank adaptation of large language models"](https://arxiv.org/abs/2106.09685): one of two factors starts at 0, so that nothing changes at first.
 #
-# **Read next:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) has the causes of section 1 one by one, [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has zeros and NaN, and then come the [hard cases](29_hard_cases.ipynb).
+# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has zeros and NaN, and then come the [hard cases](29_hard_cases.ipynb).
