@@ -248,8 +248,8 @@ def test_chunks_change_nothing(chunk_size):
 # What a call does.
 
 
-def test_a_hessian_takes_xla_where_there_is_no_product():
-    x = tf.constant([0.1, 0.5, 1.0])
+def test_a_large_hessian_takes_xla_where_there_is_no_product():
+    x = tf.linspace(0.1, 1.0, costs.XLA_HESSIAN + 1)
     assert hessian(lambda x: tf.reduce_sum(x[1:] * tf.sin(x[:-1]))).plan(x).compiled == "xla"
     assert hessian(lambda x: tf.reduce_sum((x[tf.newaxis] @ x[:, tf.newaxis]) ** 2)).plan(x).compiled == "graph"
 

@@ -25,6 +25,7 @@ MLP, CNN = ((5, 8, 6), (16, 32, 32, 12), (784, 256, 256, 10)), ((16, 8, 16, 10),
 QUESTIONS = {
     "XLA_ONE_PASS": (LIMITS, "gradient", MLP, (16, 128)),
     "XLA_JACOBIAN": (LIMITS, "jacobian", ((30, 30, 30), (300, 300, 300), (1000, 256, 1000)), (1,)),
+    "XLA_HESSIAN": (LIMITS, "hessian", ((5, 8, 6), (8, 16, 16, 6), (16, 32, 32, 12), (24, 48, 48, 10)), (64,)),
     "XLA_LAPLACIAN": (LIMITS, "laplacian", ((5, 32, 32, 1), (10, 128, 128, 1), (50, 256, 256, 128, 1)), (64, 512)),
     "SLOW_PER_EXAMPLE": (((), ("Conv2D",)), "per_example_cnn", CNN, (64,)),
     "HESSIAN_CACHED": ((2**18, 2**20, 2**22, 2**24), "hessian", ((16, 32, 32, 12), (24, 48, 48, 10)), (64, 512)),

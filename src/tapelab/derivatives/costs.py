@@ -22,6 +22,12 @@ XLA_ONE_PASS = 2**14
 # Elements of a Jacobian by rows: a plain graph took 1.04 to 1.8 times XLA's time up to 300 by 300, 0.9 to 1.1 times at
 # 1000 by 1000, 1.0 to 1.2 times at 2000 by 2000. Its forward mode is slower under XLA.
 XLA_JACOBIAN = 1_000_000
+# Elements of the sources of a Hessian with products: of networks, a plain graph took 1.1 to 1.3 times XLA's time up to
+# 980, and 0.6 to 0.8 times from 1996. Without products there is no limit: it took 2.7 to 3.3 times from 300 to 4000.
+XLA_HESSIAN = 1000
+# Sources of a Hessian with products that is wanted in blocks: XLA compiles each block by itself. Of six sources with
+# 518 elements a first call took 4 s in place of 0.4, and a later one 1 ms in place of 1 to 2.
+XLA_SOURCES = 2
 # Bytes of all rows of the largest tensor of a Laplacian; beyond it, as many examples at once as take so much. Up to
 # 3 MiB a graph took 1.0 to 2.1 times XLA's time, at 13 MiB 0.6 to 1.2 times; chunks of 8 MiB took up to twice as long
 # as those of 4 MiB.

@@ -27,8 +27,7 @@ from tapelab.derivatives.transform import Certificate, Computed, Recipe, Transfo
 from tapelab.graphs.operations import with_fact
 from tapelab.process.tensorflow import Tensors, tf
 
-# Of all others XLA makes one loop for what TensorFlow does operation by operation: a plain graph took 2.7 to 3.3 times
-# as long from 300 to 4000 elements. With products it took 1.1 to 1.3 times as long at 518, and XLA a second to compile.
+# Of all others XLA makes one loop for what TensorFlow does operation by operation, however large.
 _SLOW = with_fact("block", "lookup", "product", "scanning", "scattering", "stencil")
 
 
@@ -241,7 +240,8 @@ class _Hessian(Recipe):
         )
 
     def gains_from_xla(self, call: Call, computed: Computed, types: frozenset[str]) -> bool:
-        return call.traced.types.isdisjoint(_SLOW)
+        small = sum(call.sizes) <= costs.XLA_HESSIAN and (self.packed or len(call.sizes) <= costs.XLA_SOURCES)
+        return small or call.traced.types.isdisjoint(_SLOW)
 
     def _rows(
         self, call: Call, outer: tf.GradientTape, gradients: Sequence[Any], chunk: int
