@@ -262,7 +262,7 @@ assert Jv.numpy().tolist() == [3.0, 1.0]
 
 # %% [markdown]
 # $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change with $x_1$.
-# A tape multiplies from the other side, $J^\top u$, and $u = (1, 0)$ picks a *row*.
+# A tape's $J^\top u$, with $u = (1, 0)$, is a *row*.
 #
 # Along $(1, -2)$ the columns combine, $1 \cdot (3, 1) - 2 \cdot (2, 1)$, still in one pass:
 
@@ -436,7 +436,7 @@ exercises.which_mode.check(answers)
 #
 # The gradient $g(w)$ of a loss is itself a function. Its Jacobian is the **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the
 # gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. $H$ has $N^2$ entries, $H v$ has
-# $N$; [14](14_without_the_matrix.ipynb) is about such products.
+# $N$.
 #
 # To compute one, push a tangent forwards through a gradient that a tape computes backwards: **forward over reverse**, or *Pearlmutter's trick*.
 #
@@ -461,7 +461,8 @@ print("H v      =", Hv.numpy())
 
 # %% [markdown]
 # The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is
-# called *inside* the context: the gradient's own operations need tangents too.
+# called *inside* the context: the gradient's own operations need tangents too. An `Embedding`'s gradient is `IndexedSlices`:
+# call `tf.convert_to_tensor`, also inside.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -498,8 +499,8 @@ for variable, product in zip(variables, products, strict=True):
     print(f"variable {variable.shape!s:8} its part of H v {product.shape}")
 
 # %% [markdown]
-# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. In [10](10_higher_order_gradients.ipynb), section 5,
-# Keras' `LayerNormalization` made a second derivative wrong.
+# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. Keras' `LayerNormalization`, which made a second
+# derivative wrong in [10](10_higher_order_gradients.ipynb), section 5, can make both wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -576,7 +577,8 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it from two tapes. Both rules are *linear* in the upstream gradient, as this needs.
+# Section 10 builds it. Both rules are *linear* in the upstream gradient, as this needs. Where a rule clips it,
+# `jvp` refuses; two tapes return a meaningless number.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -695,7 +697,7 @@ assert np.count_nonzero(banded) == 34
 np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 
 # %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough.
+# By rows or by columns, this takes 12 passes.
 #
 # ### Exercise: A band in three passes (20 min)
 #
@@ -742,7 +744,7 @@ taylor = reciprocal(one + multiply(x, x))  # of 1 / (1 + x²) at 0.5
 print("c0 to c3:", taylor[:4].round(4))
 
 # %% [markdown]
-# This is *Taylor-mode* automatic differentiation. How far do coefficients at one point reach? The function $1/(1 + x^2)$ is smooth on the whole real
+# This is *Taylor-mode* automatic differentiation. The function $1/(1 + x^2)$ is smooth on the whole real
 # line. Draw its Taylor polynomials around 0.5.
 #
 # **Predict.** How far from 0.5 do the polynomials follow the function, as the order grows?
@@ -994,9 +996,8 @@ with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes whatever the sizes. You have seen all the
-# parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
-# `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
+# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes whatever the sizes. What one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
+# `IndexedSlices` (section 5).
 
 
 # %%
@@ -1069,20 +1070,20 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # ## Recap
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
-# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
-# - A loop over the three unit directions gave a Jacobian by columns (section 4).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass (sections 2 and 3).
+# - By columns the Jacobian took 3 passes, by rows it takes 42: forward takes fewer where the inputs, or the directions asked for, are fewer than the outputs (section 4).
 # - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
-# - At `log1pexp` and `clip` the accumulator passed by the custom rule, without a warning; two tapes asked it (section 6).
+# - At `log1pexp` and `clip` two tapes asked the custom rule; the accumulator did not (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
 # | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
-# | a `tf.custom_gradient` in forward mode | in section 6 the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
-# | an expression that has a kink where you stand | in section 7 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
-# | an accumulator in a `tf.function`, around section 10's loop with a `tf.TensorArray` | `TypeError` | two tapes |
-# | bilinear `tf.image.resize` in forward mode | in section 10 its part is missing, and no error | two products with constant matrices |
+# | an eager `tf.custom_gradient` whose operations have derivatives, in forward mode | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
+# | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
+# | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` does | `TypeError` | two tapes |
+# | bilinear `tf.image.resize` in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #
