@@ -200,8 +200,7 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 
 # %% [markdown]
 # The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run. Here you read *downwards*,
-# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path
-# and add where paths meet.
+# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9.
 #
 # Once `y` is there, `a` and `b` may be forgotten. With two inputs, of tangents 1 and 0, such a run would answer for the first.
 
@@ -312,7 +311,7 @@ except Exception as error:  # which one depends on the version
 print(message)
 
 # %% [markdown]
-# The error speaks of something else. `layer.kernel` is a Keras 3 variable, which *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the
+# `layer.kernel` is a Keras 3 variable, which *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the
 # accumulator does not. Pass `.value`, the variable inside.
 #
 # **Predict.** The kernel and the direction have shape (5, 6). There are 7 examples. What is the shape of the outputs' tangent?
@@ -500,7 +499,7 @@ for variable, product in zip(variables, products, strict=True):
 
 # %% [markdown]
 # Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. Keras' `LayerNormalization`, which made a second
-# derivative wrong in [10](10_higher_order_gradients.ipynb), section 5, can make both wrong.
+# derivative wrong in [10](10_higher_order_gradients.ipynb), section 5, can make both wrong; `derivatives.hvp` (section 11) is right.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -855,8 +854,7 @@ assert derivative(nested)(tf.constant(1.0)) == 1.0
 # $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$, which is $J$. This is the *two-tape trick*
 # (Townsend, 2017).
 #
-# A custom gradient is another matter (section 6). Below, $x^2$ has the backward rule $3u$, which is not its derivative: you can see who asks the
-# rule.
+# A custom gradient is another matter (section 6): below, $x^2$ has the backward rule $3u$.
 
 # %%
 square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
@@ -874,7 +872,7 @@ print("accumulator:", accumulator.jvp(squared).numpy())
 # The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the decorated function. Of
 # `tf.function(square)` it says 3: there the call is hidden in a graph of its own.
 #
-# Two programs follow for which the accumulator fails, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
+# Two programs make the accumulator fail, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
 
 # %% tags=["nbval-ignore-output"]
 numbers = tf.constant([1.0, 2.0, 3.0])
@@ -996,7 +994,7 @@ with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes whatever the sizes. What one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
+# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes. What one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
 # `IndexedSlices` (section 5).
 
 
@@ -1081,9 +1079,10 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
 # | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
 # | an eager `tf.custom_gradient` whose operations have derivatives, in forward mode | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
+# | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
-# | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` does | `TypeError` | two tapes |
-# | bilinear `tf.image.resize` in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
+# | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |
+# | bilinear `tf.image.resize` or `UpSampling2D` in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #
