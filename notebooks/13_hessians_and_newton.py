@@ -404,7 +404,7 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 # **Solve, do not invert.** Formulas write the step as $-H^{-1}g$. An inverse can lose digits. To see how many, damp very little, and put each step back
 # into the equation.
 #
-# **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
+# **Predict.** By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
 
 # %%
 exercises.residuals.guess(...)  # "none", "10" or "more than 1000"
@@ -720,9 +720,7 @@ assert check_counts[2] == 40_000
 
 # %% [markdown]
 # Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. Gradient descent at this rate needs more than
-# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; three times the rate does not get there in 40,000.
-#
-# Each Newton step takes a Hessian and a linear solve.
+# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; at three times the rate 40,000 are too few.
 
 # %% [markdown]
 # ## 5. The whole model in one Hessian
@@ -747,7 +745,7 @@ def model_loss():
 
 # %% [markdown]
 # `jacobian` takes one target. So flatten early: join the gradients into one vector of 102 *while the outer tape still records* (later there is no
-# path), and ask for that vector's Jacobian. It comes back as one piece for each variable: (102, 5, 8), (102, 8), (102, 8, 6) and (102, 6). Reshaped and put side by side, these are the columns of $H$.
+# path), and ask for that vector's Jacobian. It comes back as one piece for each variable, the first of shape (102, 5, 8). Reshaped and put side by side, these are the columns of $H$.
 
 
 # %%
@@ -804,6 +802,8 @@ plt.show()
 # %% [markdown]
 # The stripes belong to kernel 2 with itself: here two of its weights interact only if they lead to the same output. A block is a slice, with the rows of one
 # variable and the columns of the other.
+#
+# Through Keras' `LayerNormalization` such a Hessian can be wrong, yet symmetric ([10](10_higher_order_gradients.ipynb), section 5).
 
 # %%
 block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, with respect to kernel 2
@@ -860,8 +860,7 @@ assert multiplied == (40**3 - 40) // 6
 # ## 7. Going further: the plunge
 #
 # With the whole Hessian, section 4's method runs on the whole model. Near this minimum, whose curvatures are positive, the error of the quadratic model is of
-# third order, so a step leaves a distance of the order of the *square* of the one before. This is **quadratic convergence**. The distance to the last point is printed: watch its exponents grow. The figure shows the
-# norm of the gradient.
+# third order, so a step leaves a distance of the order of the *square* of the one before. This is **quadratic convergence**. Watch the exponents of the distance to the last point grow.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -906,8 +905,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # %% [markdown]
 # ## 8. Going further: a step that uses negative curvature
 #
-# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and whether it ends lower. On the right is
-# the loss along each of them. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
+# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and whether it ends lower. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
 
 # %% alt="Contour plot and line plot. Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
 saddle.figure().show()
@@ -1058,6 +1056,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` with a nearly singular $H$ and a short solution | a residual far larger than that of `solve` | `solve` |
+# | a Hessian by tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, symmetric, no warning | `tapelab.derivatives.hessian`: right, or a refusal |
 # | no path from one variable's gradient to another | a block that is `None`, an error when the blocks are joined | `unconnected_gradients="zero"`; pass a Keras variable's `.value` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
