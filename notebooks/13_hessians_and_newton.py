@@ -802,8 +802,6 @@ plt.show()
 # %% [markdown]
 # The stripes belong to kernel 2 with itself: here two of its weights interact only if they lead to the same output. A block is a slice, with the rows of one
 # variable and the columns of the other.
-#
-# Through Keras' `LayerNormalization` such a Hessian can be wrong, yet symmetric ([10](10_higher_order_gradients.ipynb), section 5).
 
 # %%
 block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, with respect to kernel 2
@@ -984,7 +982,8 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are.
+# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way is
+# wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right.
 
 # %% tags=["nbval-ignore-output"]
 put(start)
