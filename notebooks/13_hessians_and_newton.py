@@ -395,7 +395,7 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
 # With $H$ itself the step is made of rounding errors. Where the solver refuses, the row says `nan`. The second row has Levenberg's cure,
-# **damping**: add a small multiple $\varepsilon$ of the identity, far above the rounding errors in $H$. No eigenvalue of this $H$ is negative, so
+# **damping**: add a small multiple $\varepsilon$ of the identity, far above $H$'s rounding errors. No eigenvalue of this $H$ is negative, so
 # now none is zero.
 #
 # This step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
@@ -982,8 +982,8 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way is
-# wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right.
+# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way can
+# be wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right.
 
 # %% tags=["nbval-ignore-output"]
 put(start)
