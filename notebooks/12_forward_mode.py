@@ -435,7 +435,7 @@ exercises.which_mode.check(answers)
 #
 # The gradient $g(w)$ of a loss is itself a function. Its Jacobian is the **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the
 # gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. $H$ has $N^2$ entries, $H v$ has
-# $N$.
+# $N$; [14](14_without_the_matrix.ipynb) is about such products.
 #
 # To compute one, push a tangent forwards through a gradient that a tape computes backwards: **forward over reverse**, or *Pearlmutter's trick*.
 #

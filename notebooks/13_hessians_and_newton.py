@@ -719,8 +719,10 @@ assert 10_000 < check_counts[1] < 11_000
 assert check_counts[2] == 40_000
 
 # %% [markdown]
-# Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. Gradient descent at this rate needs more than
+# Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. With the line search both walk down the valley. Gradient descent at this rate needs more than
 # 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; at three times the rate 40,000 are too few.
+#
+# Each Newton step takes a Hessian and a linear solve. What does that mean for a whole model?
 
 # %% [markdown]
 # ## 5. The whole model in one Hessian
