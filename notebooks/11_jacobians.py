@@ -179,10 +179,10 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
 # One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two random vectors test a
-# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$. The accumulator of the check
-# below uses the rule under test, and a wrong rule passes.
+# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, below with $h = 0.01$: in
+# float32, $10^{-6}$ leaves about one digit. The accumulator of the check below uses the rule under test, and a wrong rule passes.
 #
-# Tangents are solid, from left to right: the unit circle on the left, its image on the right. Cotangents are dashed, from right to left.
+# Tangents are solid, from left to right; cotangents are dashed, from right to left.
 
 # %% alt="Two vector diagrams. Two panels at one scale. Left, the inputs: the unit circle with the tangent v, and a dashed ellipse with the arrow that u is pulled back to. Right, the outputs: the solid ellipse with Jv, and a dashed unit circle with u." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: v goes forwards, u comes back
@@ -431,7 +431,8 @@ print("bias:  ", jacobians["bias"].shape)
 print("unused:", jacobians["unused"], "or", zeros.shape)
 
 # %% [markdown]
-# The result has the dictionary's keys. For `unused` it is `None`, or zeros of the full shape if you ask for them.
+# The result has the dictionary's keys. For `unused` it is `None`, or zeros of the full shape if you ask for them. Of a Keras
+# variable pass the `.value`.
 #
 # Targets are another matter. `jacobian` refuses a list of two, with a message that speaks of something else:
 
@@ -486,8 +487,8 @@ np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ## 5. What it costs: passes
 #
-# With `experimental_use_pfor=False` the call below makes its backward passes one after the other, on a persistent tape. To count them, put an
-# identity into the path that notes each upstream gradient: a custom gradient ([07](07_custom_gradients.ipynb)).
+# By default `jacobian` stacks its backward passes (section 7). With `experimental_use_pfor=False` the call below makes them one by one, on a
+# persistent tape. To count them, put an identity into the path that notes each upstream gradient: a custom gradient ([07](07_custom_gradients.ipynb)).
 #
 # **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
 
@@ -578,10 +579,10 @@ for m, n in shapes:
     print(f"{m:3} × {n:3}: {passes[m, n][0]:3} passes by rows, {passes[m, n][1]:3} by columns")
 
 # %% [markdown]
-# Fewer by rows for the two wide Jacobians, fewer by columns for the two tall ones. The Jacobian of a loss of a million weights has one row:
+# By rows the two wide Jacobians take fewer, by columns the two tall ones. The Jacobian of a loss of a million weights has one row:
 # one backward pass.
 #
-# Does the clock agree? Compile both ways, let them take turns, and take the median of 15.
+# Does the clock agree? Compile both ways and take the median of 15 turns.
 
 # %%
 both_ways = {"rows": tf.function(by_rows), "columns": tf.function(by_columns)}
@@ -680,7 +681,7 @@ assert small == jacobian.numpy().nbytes == 4 * batch * outputs * inputs * output
 assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 
 # %% [markdown]
-# One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is one product
+# It holds one array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It need not exist: the loss's gradient is one product
 # $u^\top J$, of 1.5 MiB. With the *images* as the source, the entries between two examples are zero, and
 # [15](15_batch_jacobians.ipynb) leaves them out.
 
@@ -727,8 +728,8 @@ np.testing.assert_array_equal(first(x), second(x))
 # No error, and TensorFlow's own Jacobian of `first` is wrong. The gradient is right.
 #
 # By default `jacobian` here traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream gradients. The
-# rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. With
-# `experimental_use_pfor=False` the passes below run one by one, without a stack.
+# rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. Passes
+# one by one, below, need no stack.
 #
 # You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees two exchanged rows, in the check below,
 # which the sum does not. Where the product itself is no more than rounding, compare the difference and not the ratio.
@@ -1014,19 +1015,19 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # ## Recap
 #
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
-# - In the result of `tape.jacobian` the target's axes come first; summed over them, the layer's was its `gradient`. The sources came in a dictionary; a list of targets was refused (sections 2 to 4).
+# - In the result of `tape.jacobian` the target's axes come first; summed over them, the layer's was its `gradient` (sections 2 to 4).
 # - By rows a Jacobian takes a backward pass for each output, by columns a forward pass for each input; it has target size × source size entries (sections 5 and 6).
 # - Compare a Jacobian's product with a random cotangent with the tape's own (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | check an entry off the diagonal by its value |
-# | `tf.roll` with a negative axis under `jacobian` | in section 7 wrong numbers of the right shape | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
+# | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape, no error | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
-# | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros |
+# | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros; pass a Keras variable's `.value` |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | tape and call in one `tf.function` |
-# | a wide layer on the way | in section 9 a stack 800 times as large as the result | `experimental_use_pfor=False` |
+# | a wide layer between source and target, by pfor | memory for its gradient, once for each target element | `experimental_use_pfor=False` |
 #
 # **Further reading**
 #

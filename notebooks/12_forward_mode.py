@@ -200,8 +200,7 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 
 # %% [markdown]
 # The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run. Here you read *downwards*,
-# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9. Again you multiply along a path
-# and add where paths meet.
+# during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9.
 #
 # Once `y` is there, `a` and `b` may be forgotten. With two inputs, of tangents 1 and 0, such a run would answer for the first.
 
@@ -262,7 +261,7 @@ assert Jv.numpy().tolist() == [3.0, 1.0]
 
 # %% [markdown]
 # $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change with $x_1$.
-# A tape multiplies from the other side, $J^\top u$, and $u = (1, 0)$ picks a *row*.
+# A tape's $J^\top u$, with $u = (1, 0)$, is a *row*.
 #
 # Along $(1, -2)$ the columns combine, $1 \cdot (3, 1) - 2 \cdot (2, 1)$, still in one pass:
 
@@ -312,7 +311,7 @@ except Exception as error:  # which one depends on the version
 print(message)
 
 # %% [markdown]
-# The error speaks of something else. `layer.kernel` is a Keras 3 variable, which *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the
+# `layer.kernel` is a Keras 3 variable, which *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the
 # accumulator does not. Pass `.value`, the variable inside.
 #
 # **Predict.** The kernel and the direction have shape (5, 6). There are 7 examples. What is the shape of the outputs' tangent?
@@ -461,7 +460,8 @@ print("H v      =", Hv.numpy())
 
 # %% [markdown]
 # The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is
-# called *inside* the context: the gradient's own operations need tangents too.
+# called *inside* the context: the gradient's own operations need tangents too. An `Embedding`'s gradient is `IndexedSlices`:
+# call `tf.convert_to_tensor`, also inside.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -498,8 +498,8 @@ for variable, product in zip(variables, products, strict=True):
     print(f"variable {variable.shape!s:8} its part of H v {product.shape}")
 
 # %% [markdown]
-# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. In [10](10_higher_order_gradients.ipynb), section 5,
-# Keras' `LayerNormalization` made a second derivative wrong.
+# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. Keras' `LayerNormalization`, which made a second
+# derivative wrong in [10](10_higher_order_gradients.ipynb), section 5, can make both wrong; `derivatives.hvp` (section 11) is right.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -576,7 +576,8 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it from two tapes. Both rules are *linear* in the upstream gradient, as this needs.
+# Section 10 builds it. Both rules are *linear* in the upstream gradient, as this needs. Where a rule clips it,
+# `jvp` refuses; two tapes return a meaningless number.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -695,7 +696,7 @@ assert np.count_nonzero(banded) == 34
 np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 
 # %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough.
+# By rows or by columns, this takes 12 passes.
 #
 # ### Exercise: A band in three passes (20 min)
 #
@@ -742,7 +743,7 @@ taylor = reciprocal(one + multiply(x, x))  # of 1 / (1 + x²) at 0.5
 print("c0 to c3:", taylor[:4].round(4))
 
 # %% [markdown]
-# This is *Taylor-mode* automatic differentiation. How far do coefficients at one point reach? The function $1/(1 + x^2)$ is smooth on the whole real
+# This is *Taylor-mode* automatic differentiation. The function $1/(1 + x^2)$ is smooth on the whole real
 # line. Draw its Taylor polynomials around 0.5.
 #
 # **Predict.** How far from 0.5 do the polynomials follow the function, as the order grows?
@@ -853,8 +854,7 @@ assert derivative(nested)(tf.constant(1.0)) == 1.0
 # $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$, which is $J$. This is the *two-tape trick*
 # (Townsend, 2017).
 #
-# A custom gradient is another matter (section 6). Below, $x^2$ has the backward rule $3u$, which is not its derivative: you can see who asks the
-# rule.
+# A custom gradient is another matter (section 6): below, $x^2$ has the backward rule $3u$.
 
 # %%
 square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
@@ -872,7 +872,7 @@ print("accumulator:", accumulator.jvp(squared).numpy())
 # The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the decorated function. Of
 # `tf.function(square)` it says 3: there the call is hidden in a graph of its own.
 #
-# Two programs follow for which the accumulator fails, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
+# Two programs make the accumulator fail, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
 
 # %% tags=["nbval-ignore-output"]
 numbers = tf.constant([1.0, 2.0, 3.0])
@@ -994,9 +994,8 @@ with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and two passes whatever the sizes. You have seen all the
-# parts: what one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
-# `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
+# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes. What one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
+# `IndexedSlices` (section 5).
 
 
 # %%
@@ -1069,20 +1068,21 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # ## Recap
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
-# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass. Pass a Keras 3 variable as `.value` (sections 2 and 3).
-# - A loop over the three unit directions gave a Jacobian by columns (section 4).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass (sections 2 and 3).
+# - By columns the Jacobian took 3 passes, by rows it takes 42: forward takes fewer where the inputs, or the directions asked for, are fewer than the outputs (section 4).
 # - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
-# - At `log1pexp` and `clip` the accumulator passed by the custom rule, without a warning; two tapes asked it (section 6).
+# - At `log1pexp` and `clip` two tapes asked the custom rule; the accumulator did not (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
 # | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
-# | a `tf.custom_gradient` in forward mode | in section 6 the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
-# | an expression that has a kink where you stand | in section 7 0, or 2, for a slope of 1 | compare with a difference of values; do not start at the kink |
-# | an accumulator in a `tf.function`, around section 10's loop with a `tf.TensorArray` | `TypeError` | two tapes |
-# | bilinear `tf.image.resize` in forward mode | in section 10 its part is missing, and no error | two products with constant matrices |
+# | an eager `tf.custom_gradient` whose operations have derivatives, in forward mode | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
+# | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
+# | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
+# | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |
+# | bilinear `tf.image.resize` or `UpSampling2D` in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #

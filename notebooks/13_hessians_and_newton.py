@@ -395,15 +395,16 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
 # With $H$ itself the step is made of rounding errors. Where the solver refuses, the row says `nan`. The second row has Levenberg's cure,
-# **damping**: add a small multiple $\varepsilon$ of the identity. No eigenvalue of this $H$ is negative, so now none is zero.
+# **damping**: add a small multiple $\varepsilon$ of the identity, far above $H$'s rounding errors. No eigenvalue of this $H$ is negative, so
+# now none is zero.
 #
 # This step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
-# \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$. The last line shows how good it is.
+# \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$.
 #
 # **Solve, do not invert.** Formulas write the step as $-H^{-1}g$. An inverse can lose digits. To see how many, damp very little, and put each step back
 # into the equation.
 #
-# **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
+# **Predict.** By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
 
 # %%
 exercises.residuals.guess(...)  # "none", "10" or "more than 1000"
@@ -542,8 +543,8 @@ for name, (f, _) in cases.items():
     print(f"{name:11}  damping {damping:.3f}  t = {t}  f: {value:6.3f} -> {cured[name][1]:6.3f}")
 
 # %% [markdown]
-# Here each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a
-# negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
+# Here each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: with a small positive floor,
+# $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
 #
 # Now the `tanh` network on 7 examples. The part of its raw step along positive curvature leads down, the part along negative curvature leads up, and
 # the heavier one decides how the step starts.
@@ -719,7 +720,7 @@ assert check_counts[2] == 40_000
 
 # %% [markdown]
 # Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. With the line search both walk down the valley. Gradient descent at this rate needs more than
-# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; three times the rate does not get there in 40,000.
+# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; at three times the rate 40,000 are too few.
 #
 # Each Newton step takes a Hessian and a linear solve. What does that mean for a whole model?
 
@@ -727,7 +728,7 @@ assert check_counts[2] == 40_000
 # ## 5. The whole model in one Hessian
 #
 # A model has several variables, and its Hessian a **block** for every pair of them. The model here is 5 → 8 → 6, `tanh` and then linear, with targets,
-# and a penalty on the squares of all 102 parameters.
+# and a penalty of 0.02 times the squares of all parameters, which adds 0.04 to every curvature.
 
 # %%
 model = tf.keras.Sequential([dense(8, activation="tanh"), dense(6)])
@@ -745,8 +746,8 @@ def model_loss():
 
 
 # %% [markdown]
-# Flatten early: join the gradients into one vector of 102 *while the outer tape still records*, and ask for that vector's Jacobian. It comes back as
-# one piece for each variable: (102, 5, 8), (102, 8), (102, 8, 6) and (102, 6). Reshaped and put side by side, these are the columns of $H$.
+# `jacobian` takes one target. So flatten early: join the gradients into one vector of 102 *while the outer tape still records* (later there is no
+# path), and ask for that vector's Jacobian. It comes back as one piece for each variable, the first of shape (102, 5, 8). Reshaped and put side by side, these are the columns of $H$.
 
 
 # %%
@@ -859,8 +860,7 @@ assert multiplied == (40**3 - 40) // 6
 # ## 7. Going further: the plunge
 #
 # With the whole Hessian, section 4's method runs on the whole model. Near this minimum, whose curvatures are positive, the error of the quadratic model is of
-# third order, so a step leaves a distance of the order of the *square* of the one before. This is **quadratic convergence**. The distance to the last point is printed: watch its exponents grow. The figure shows the
-# norm of the gradient, which falls less evenly.
+# third order, so a step leaves a distance of the order of the *square* of the one before. This is **quadratic convergence**. Watch the exponents of the distance to the last point grow.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -905,8 +905,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # %% [markdown]
 # ## 8. Going further: a step that uses negative curvature
 #
-# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and whether it ends lower. On the right is
-# the loss along each of them. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
+# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and whether it ends lower. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
 
 # %% alt="Contour plot and line plot. Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
 saddle.figure().show()
@@ -930,7 +929,7 @@ np.testing.assert_allclose(np.linalg.eigvalsh(saddle.hessian([0.2, 0.4]))[0], -0
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# Damping also shortens the parts of the step along positive curvature, which were right. Here is another cure. Split the raw Newton step into its parts along the eigenvectors of $H$. Keep the
+# Damping also shortens the parts of the step along positive curvature, which were right. Split the raw Newton step into its parts along the eigenvectors of $H$. Keep the
 # length of each part, and give each the direction in which it points downhill. Return their sum, the *saddle-free Newton* step.
 #
 # `g` is the gradient, shape $(n,)$; `H` is the Hessian, symmetric, of shape $(n, n)$ and of the same dtype. No eigenvalue is zero. Return a tensor of shape $(n,)$ and that dtype.
@@ -985,7 +984,8 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are.
+# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way can
+# be wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right.
 
 # %% tags=["nbval-ignore-output"]
 put(start)
@@ -1049,15 +1049,16 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # - The Hessian is the Jacobian of the gradient, and its eigenvalues are curvatures. For the ReLU network's first kernel, its rank was at most the number of active outputs (section 1).
 # - A Newton step is `solve(H, -g)`. For a quadratic loss one was exact; where the Hessian was singular, damping helped (section 2).
 # - A raw step can climb. Damping cured the direction, a line search the length (section 3).
-# - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries: in float32 4 MB for a thousand parameters, 4 TB for a million (sections 5 and 6).
+# - Flatten the gradient first, and section 5's variables go into one Hessian. It has $N^2$ entries (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a singular Hessian, as the ReLU network's on 7 examples | `solve` refuses, or returns rounding errors | damp |
+# | a singular Hessian, as of an unpenalised ReLU layer with fewer active outputs than weights | `solve` refuses, or rounding decides the step | damp, far above rounding |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
-# | `inv(H) @ g` with a nearly singular $H$ | here a residual more than 1000 times as large | `solve` |
-# | no path from one variable's gradient to another | a block that is `None`, an error when the blocks are joined | `unconnected_gradients="zero"` |
+# | `inv(H) @ g` with a nearly singular $H$ and a short solution | a residual far larger than that of `solve` | `solve` |
+# | a Hessian by tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, symmetric, no warning | `tapelab.derivatives.hessian`: right, or a refusal |
+# | no path from one variable's gradient to another | a block that is `None`, an error when the blocks are joined | `unconnected_gradients="zero"`; pass a Keras variable's `.value` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**
