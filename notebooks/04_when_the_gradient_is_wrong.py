@@ -610,7 +610,7 @@ diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The hint, a batch normalisation, would subtract the 20 in training. Here you put the bias back to 0. Let both models train. The sick one can still
+# The hint, a batch normalisation, would subtract the 20 in training. Here a new model starts with bias 0. Let both train. The sick one can still
 # learn the mean of the outputs, but its prediction is the same for every
 # input: its loss stops at the variance of the data.
 
