@@ -140,7 +140,7 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside.
+# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside. Called eagerly as `log1pexp(x=x)` it is not: pass the argument by position.
 #
 # It returns two things: its value, and a *backward function*. The backward function receives
 # the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`. It may use values of the forward pass, here `e`.
@@ -185,6 +185,7 @@ assert np.exp(-100.0) < 4e-44
 assert slope(log1pexp_plain, np.float64(100.0)).numpy() == 1.0
 assert np.isnan(slope(log1pexp_plain, np.float64(710.0)))
 assert slope(log1pexp, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
+assert np.isnan(slope(lambda x: log1pexp(x=x), 100.0))  # by keyword
 assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 
@@ -920,6 +921,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | inside a backward function, a custom gradient reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or the default | make it a function of `x` |
+# | an argument passed by keyword to a function under `tf.custom_gradient`, eagerly | the rule is not asked, without a warning | pass it by position |
 # | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | `float(upstream)` of a scalar in a backward function | `tape.gradient` works eagerly, and fails through a compiled `tf.function` | TensorFlow operations; `tf.print` to look |
 # | a model saved without its custom gradient, tested in the process that saved it | gradients work there, where a fresh process has `LookupError` | load it in a fresh process |
