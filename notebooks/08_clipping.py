@@ -107,7 +107,7 @@ runtime.start(seed)
 
 # %% [markdown]
 # This **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten copies start from different random weights, and each takes 200 steps of plain
-# gradient descent at the rate 0.08. Then the ten start again, with another `clip`. A step, folded into the set-up, ends with these lines:
+# gradient descent at the rate 0.08. Then the ten start again, and what is new is `clip`. A step, folded into the set-up, ends with these lines:
 #
 # ```python
 # gradients = tape.gradient(loss, parameters)
@@ -158,8 +158,8 @@ assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 # - say why a gradient explodes, and in which steps a limit acts (section 1),
 # - tell what clipping buys from what a smaller rate would have given (section 2),
 # - clip by value, by norm and by global norm, and say which of them turn the step (section 3),
-# - predict what each does with infinity, with overflow, and with a row used many times (sections 4 and 5),
-# - clip a gradient inside a model, at the place that you mean (section 6).
+# - predict what each does with infinity, overflow, and a row used many times (sections 4 and 5),
+# - clip a gradient inside a model, at the place you mean (section 6).
 
 # %% [markdown]
 # ## 1. What explodes
@@ -506,7 +506,7 @@ np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
 # `clip_by_norm` gives zeros in the first two cases, and no sign of trouble. So cast float16 gradients to float32 before you clip them.
 # In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. Leave the call out instead.
 #
-# Test the *norm*, not the elements, and skip a step whose norm is not finite.
+# Test the *norm*, not the elements: skip a step whose norm is not finite.
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
@@ -736,7 +736,7 @@ assert (last_step(turned_norms) == steps).all()
 assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0.12
 
 # %% [markdown]
-# Not here: both ways survive, and learn about equally well.
+# Not here: both survive, and learn about equally well.
 
 # %% [markdown]
 # And with Adam? So far a shorter gradient was a shorter step. Adam divides a running average of the gradient by the root of one of its square, entry by entry. Clip the global norm to 0.01, about a thousandth of what it is, and take the first step of each optimiser:
@@ -835,7 +835,7 @@ for check_clip, check_size in sets.values():
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a limit to shorten Adam's first step, with clipped entries far above `epsilon` | a step about as long as without | a smaller rate |
-# | plain gradient descent with too low a limit | nearly all steps are cut, and the loss falls slowly | plot the norm before clipping |
+# | plain gradient descent with a limit too low for its rate | nearly all steps are cut, and the loss falls slowly | plot the norm before clipping |
 # | SGD with Keras' `clipnorm` for the global norm | a step of another direction, where it scales two tensors differently | `global_clipnorm` |
 # | a gradient holds an infinity | NaN in all dense gradients after global clipping, a harmless-looking number after clipping by value | test the norm, and skip the step |
 # | clipping float16 gradients like $(300, 4)$ by norm | zeros, or NaN | cast to float32 first |

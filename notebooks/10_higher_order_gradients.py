@@ -367,11 +367,11 @@ gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), 
 
 # %% [markdown]
 # The seven rows of the input gradient are now alike: the sum of the kernel's columns, without input or bias. No path leads from the norm to the bias,
-# and that is `None`. Section 4 adds the ordinary loss, and a bias gets a gradient from there.
+# and that is `None`. Section 4 adds the ordinary loss, and a bias gets its gradient there.
 #
 # Second, a dead ReLU. `dead_loss` lets no output through: the input gradient is exactly zero, the least that its norm can be.
 #
-# **Predict.** What is the gradient of the *norm* at this best possible point?
+# **Predict.** What is the gradient of the *norm* at this best point?
 
 # %%
 exercises.dead_norm.guess(...)  # "zero", "NaN", "None" or "infinite"
@@ -852,7 +852,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
 # | a tensor from outside, watched by the inner tape only | a second derivative of `None` | `watch` it on both |
 # | nested gradients taken for a Hessian | the Hessian's column sums | `jacobian` of the gradient |
-# | no path leads from the penalty to a bias | `None` | add the ordinary loss |
+# | no path leads from the penalty to a bias, run eagerly | `None` | add the ordinary loss |
 # | `tf.norm` of an input gradient that is zero | NaN in the kernel's gradient | penalise the squared norm |
 # | an input-gradient penalty through Keras' `LayerNormalization` | a wrong gradient of the kernel before it, and no warning | write the variance out, or use `tapelab.derivatives` |
 #
