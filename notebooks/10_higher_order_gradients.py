@@ -150,9 +150,6 @@ print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
 # The outer tape was not told: watch `t` on both. Better still, write a function that returns a derivative. It gets order and watching right once, and applies to its own result: the inner call then runs inside the outer block.
-#
-# Three surprises remain. The slope of `lambda x: 2.0 * x` is a constant: the second derivative is `None`, the third an error. In
-# `derivative(lambda v: v * t)(t)` both factors are the watched `t`: 6 and not 3, until you pass `tf.identity(t)`. A `tf.gather` of `x` can make the gradient an `IndexedSlices`, and the next call an `AttributeError`: `tf.convert_to_tensor` it first.
 
 
 # %%
@@ -195,6 +192,11 @@ for values, name, style, colour, where in curves:
 ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabel="value")
 plt.show()
 
+# %% [markdown]
+# Three surprises remain. The slope of `lambda x: 2.0 * x` is a constant: the second derivative is `None`, the third an error. In
+# `derivative(lambda v: v * t)(t)` both factors are the watched `t`: 6 and not 3, until you pass `tf.identity(t)`. And where `f` reads `x` by `tf.gather`,
+# the gradient can be an `IndexedSlices`, and the next call an error: `tf.convert_to_tensor` it first.
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with ExplainTape() as untold:
@@ -216,6 +218,10 @@ assert check_line(t) is None
 with np.testing.assert_raises((AttributeError, TypeError)):  # which one depends on the version
     derivative(check_line)(t)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
+assert derivative(lambda v: v * t)(t) == 6.0
+assert derivative(lambda v: v * t)(tf.identity(t)) == 3.0
+with np.testing.assert_raises((AttributeError, TypeError)):
+    derivative(derivative(lambda x: tf.reduce_sum(tf.gather(x, [0, 0, 1]) ** 3)))(tf.constant([1.0, 2.0]))
 
 # %% [markdown]
 # ## 2. The gradient of a sum, not a Hessian
