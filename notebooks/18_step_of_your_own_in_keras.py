@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_step_of_your_own_in_keras.ipynb)
 #
-# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 19 for the exercises; to work through it all, about 1 h
+# **Prerequisites:** [08 Clipping](08_clipping.ipynb), [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 19 for the exercises; to work through it all, about 1 h
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
