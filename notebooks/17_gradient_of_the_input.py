@@ -95,7 +95,7 @@ def accuracy(x):
 print(f"right for {accuracy(x):.1%} of {len(x)} scenes that it has not seen")
 
 # %% [markdown]
-# Now eight lines. Each pixel moves by at most 0.1, in the direction in which the loss grows.
+# Each pixel moves by at most 0.1, in the direction in which the loss grows.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -476,7 +476,7 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
 # %% [markdown]
 # Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and an active channel's gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average over all places followed, the two maps would be one.
 #
-# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check). Here those weights are the gradient.
+# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check).
 #
 # A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: add up $(x - \text{grey})\cdot\nabla F$ over each patch.
 
@@ -683,7 +683,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # | a black baseline on dark pictures | nothing on black pixels | say "compared with what", try another |
 # | a similarity that counts what is 0 in every map | 0.9 for a network that knows nothing | leave it out, or measure against something known |
 # | a high share in the right place | a template that never saw the network has it, too | draw the weights anew: the share must fall |
-# | random noise as the test of robustness | a network that seems robust | count the pictures whose gradient is 0; then several projected steps along its signs |
+# | random noise as the test of robustness | a network that seems robust | several projected steps along the gradient's signs, and a count of the pictures whose gradient is 0 |
 #
 # **Further reading**
 #

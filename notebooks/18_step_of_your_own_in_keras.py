@@ -206,7 +206,7 @@ assert history["loss"][0] > 0.1
 # %% [markdown]
 # The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
 #
-# `Careful` is for training alone. In `evaluate`, and with `validation_data`, its loss is 0, and `EarlyStopping` stops in the second epoch: `mean_loss` is a second metric called `loss`, it hides Keras' own, and no test step updates it. To evaluate, update Keras' own instead, `self.metrics[0]`, and return `self.compute_metrics(…)`.
+# `Careful` is for training alone. In `evaluate`, and with `validation_data`, its loss is 0, and `EarlyStopping` stops at once: `mean_loss` hides Keras' own mean, and no test step updates it. To evaluate, update Keras' own instead, `self.metrics[0]`, and return `self.compute_metrics(…)`.
 #
 # ### Exercise: The loss of a careful step (6 min)
 #
@@ -264,7 +264,7 @@ print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 # %% [markdown]
 # The four images of the last part count eight times as much as the others. The cure: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
 #
-# A penalty is no sum over the examples: add it once, not in each part. And with `BatchNormalization` sums do not mend it. In training it subtracts the mean of the *part*, which is not the mean of the batch.
+# A penalty is no sum over the examples: add it once, not in each part. And with `BatchNormalization` sums are no cure: in training it subtracts the mean of the *part*, which is not the mean of the batch.
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -575,7 +575,7 @@ for kind in (keras.Model, Careful, Scaled):
     np.testing.assert_allclose(of_two, of_one, atol=1e-5)
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, with Keras' own step as well.
+# Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
 
 # %% [markdown]
 # ## 6. Check it independently

@@ -337,7 +337,7 @@ assert 0.82 < np.median(sharpness_along(relu_squares, check_doubled[-50:])) * ra
 # %% [markdown]
 # Eight, $2/0.25$: the lower rate trained towards a sharper place.
 #
-# Two cautions about the method. Where the most negative eigenvalue is the largest in magnitude, power iteration finds that one. And in exact arithmetic the Rayleigh quotient does not exceed the largest eigenvalue, so an estimate that has not settled is too low. When a second eigenvalue overtakes the first, a start from the last vector may stay with the first for a while, with a small error: now and then start anew. In your own code, `derivatives.CurvatureOperator` and its `spectrum` find both ends by Lanczos' method, over a data set.
+# Three cautions about the method. Where the most negative eigenvalue is the largest in magnitude, power iteration finds that one. And in exact arithmetic the Rayleigh quotient does not exceed the largest eigenvalue, so an estimate that has not settled is too low. When a second eigenvalue overtakes the first, a start from the last vector may stay with the first for a while, with a small error: now and then start anew. In your own code, `derivatives.CurvatureOperator` and its `spectrum` find both ends by Lanczos' method, over a data set.
 
 # %% [markdown]
 # ### Exercise: An eigenvalue with its error (8 min)
