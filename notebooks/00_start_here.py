@@ -323,7 +323,7 @@ plt.show()
 # |---|---|---|---|
 # | 17 | [The gradient of the input](17_gradient_of_the_input.ipynb) | Which pixels decide, and how little must they change? | 20 + 20 |
 # | 18 | [A step of your own in Keras](18_step_of_your_own_in_keras.ipynb) | What else was in the method that you replaced? | 17 + 19 |
-# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 28 + 36 |
+# | 19 | [Fit and error bars](19_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 29 + 36 |
 # | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 23 + 27 |
 # | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 18 + 18 |
 # | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 29 + 44 |

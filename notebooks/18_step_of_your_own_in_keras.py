@@ -140,7 +140,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 #
 # **You will be able to**
 #
-# - write a `train_step` that keeps what `fit` promises, and prove that it does (section 1),
+# - write a `train_step` that trains as `fit` promises, and prove that it does (section 1),
 # - take a large batch in parts, and say when the result is not that of the batch (section 2),
 # - train in half precision: scale the loss, and clip what is no longer scaled (section 3),
 # - penalise a gradient inside a step, with two tapes (section 4),
@@ -206,6 +206,8 @@ assert history["loss"][0] > 0.1
 # %% [markdown]
 # The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
 #
+# `Careful` is for training alone. In `evaluate`, and with `validation_data`, its loss is 0, and `EarlyStopping` stops at once: `mean_loss` hides Keras' own mean, and no test step updates it. To evaluate, update Keras' own instead, `self.metrics[0]`, and return `self.compute_metrics(…)`.
+#
 # ### Exercise: The loss of a careful step (6 min)
 #
 # `model(x, training=…)` gives logits, `model.losses` is a list of scalars that is filled by the call. Return the scalar that a step differentiates: the mean over the batch of the sample weight times the cross-entropy, and the penalties.
@@ -262,7 +264,7 @@ print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 # %% [markdown]
 # The four images of the last part count eight times as much as the others. The cure: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
 #
-# With `BatchNormalization` sums do not mend it. In training it subtracts the mean of the *part*, which is not the mean of the batch.
+# A penalty is no sum over the examples: add it once, not in each part. And with `BatchNormalization` sums are no cure: in training it subtracts the mean of the *part*, which is not the mean of the batch.
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -501,7 +503,7 @@ np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenal
 # %% [markdown]
 # ## 5. Two replicas
 #
-# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and here `all_reduce` adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
+# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and here `all_reduce` adds up the gradients. Two virtual CPUs will do here. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
 
 # %%
 tf.get_logger().setLevel("ERROR")  # a strategy tells of each sum over the replicas
@@ -573,7 +575,7 @@ for kind in (keras.Model, Careful, Scaled):
     np.testing.assert_allclose(of_two, of_one, atol=1e-5)
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: `Careful` steps rightly, and multiplies by `replicas` because `fit` would print half the loss.
+# Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -604,7 +606,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # ## Recap
 #
 # - A step of your own keeps sample weights, `training=True`, the layers' penalties and the mean loss, or loses them without a word. Before you change it, it reproduces `fit` (section 1).
-# - The gradient of a batch's mean loss is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization`, in training, parts are another function (section 2).
+# - The gradient of a batch's mean loss is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization`, in training, parts are another function, and a penalty is added once (section 2).
 # - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needed no scale here, and has fewer digits (section 3).
 # - For a penalty on a gradient, call the inner `gradient` inside the outer tape. Switch a new term off to see that it was on (section 4).
 # - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
@@ -614,8 +616,9 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # | `x, y, _ =` in `train_step` | class weights change nothing | hand `sample_weight` to `compute_loss` |
 # | `self(x)` | dropout off, moving averages still | `self(x, training=True)` |
 # | a loss of your own, without `self.losses` | penalties do nothing | `compute_loss`, or add them |
-# | no mean of the loss | `loss: 0.0000e+00` | a `Mean` of your own, updated |
-# | mean of the parts' means | a last, smaller part counts too much | sums, divided once |
+# | no mean of the loss | `loss: 0.0000e+00` | update `self.metrics[0]`, Keras' own mean |
+# | in a model of your own, a second metric called `loss` | `val_loss: 0.0000e+00` | update `self.metrics[0]`, Keras' own mean |
+# | mean of the parts' means | a last, smaller part counts too much | sums, divided once; a penalty added once |
 # | no `scale_loss` in mixed float16 | here SGD learns nothing | `self.optimizer.scale_loss(loss)` inside the tape |
 # | clipping in the step, scaled | here SGD learns nothing | clip in the optimiser |
 # | inner `gradient` outside the outer tape | the penalty has no effect | inside |
