@@ -140,7 +140,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 #
 # **You will be able to**
 #
-# - write a `train_step` that trains as `fit` promises, and prove that it does (section 1),
+# - write a `train_step` that keeps what `fit` promises, and prove that it does (section 1),
 # - take a large batch in parts, and say when the result is not that of the batch (section 2),
 # - train in half precision: scale the loss, and clip what is no longer scaled (section 3),
 # - penalise a gradient inside a step, with two tapes (section 4),
@@ -158,15 +158,11 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of one batch | the mean over the epoch |
 #
-# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself, and `replicas` is 1 until section 5.
+# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics and returns them all. The first of `self.metrics`, the mean of the loss, you update yourself, and `replicas` is 1 until section 5.
 
 
 # %%
 class Careful(keras.Model):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.mean_loss = keras.metrics.Mean(name="loss")
-
     def train_step(self, batch):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         with tf.GradientTape() as tape:
@@ -175,8 +171,8 @@ class Careful(keras.Model):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.mean_loss.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
-        return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        return self.compute_metrics(x, y, predicted, sample_weight)
 
 
 # %% [markdown]
@@ -199,14 +195,13 @@ sizes = [np.linalg.norm(model.get_weights()[0]) for model in (with_penalty, with
 assert sizes[0] < 0.97 * sizes[1]  # the penalty keeps the kernel small; the careless step forgets it
 watched = network(Careful)
 watched.compile("sgd", cross_entropy, metrics=["accuracy"])
-history = watched.fit(x[:100], y[:100], batch_size=64, verbose=0).history
-assert set(history) == {"loss", "accuracy"}
-assert history["loss"][0] > 0.1
+history = watched.fit(x[:100], y[:100], batch_size=64, validation_data=(x[:100], y[:100]), verbose=0).history
+assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+assert min(history["loss"][0], history["val_loss"][0]) > 0.1
+np.testing.assert_allclose(history["val_loss"][0], watched.evaluate(x[:100], y[:100], verbose=0)[0], rtol=1e-5)
 
 # %% [markdown]
-# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
-#
-# `Careful` is for training alone. In `evaluate`, and with `validation_data`, its loss is 0, and `EarlyStopping` stops at once: `mean_loss` hides Keras' own mean, and no test step updates it. To evaluate, update Keras' own instead, `self.metrics[0]`, and return `self.compute_metrics(…)`.
+# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Leave out the line with `self.metrics[0]`, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows its mean of the loss, and nobody has updated it. `validation_data`, and with it `EarlyStopping`, work as before: the test step is still Keras' own.
 #
 # ### Exercise: The loss of a careful step (6 min)
 #
@@ -338,8 +333,8 @@ class Scaled(Careful):
             gradients, _ = tf.clip_by_global_norm(gradients, self.limit)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.mean_loss.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
-        return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        return self.compute_metrics(x, y, predicted, sample_weight)
 
 
 class Clipped(Scaled):
@@ -617,7 +612,6 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # | `self(x)` | dropout off, moving averages still | `self(x, training=True)` |
 # | a loss of your own, without `self.losses` | penalties do nothing | `compute_loss`, or add them |
 # | no mean of the loss | `loss: 0.0000e+00` | update `self.metrics[0]`, Keras' own mean |
-# | in a model of your own, a second metric called `loss` | `val_loss: 0.0000e+00` | update `self.metrics[0]`, Keras' own mean |
 # | mean of the parts' means | a last, smaller part counts too much | sums, divided once; a penalty added once |
 # | no `scale_loss` in mixed float16 | here SGD learns nothing | `self.optimizer.scale_loss(loss)` inside the tape |
 # | clipping in the step, scaled | here SGD learns nothing | clip in the optimiser |
