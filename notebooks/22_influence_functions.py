@@ -616,7 +616,7 @@ for check_count, check_least in ((10, 0.9), (50, 0.8)):
 #
 # In the scatter of section 2 the actual changes are larger than predicted at the upper end, and not at the lower. The forecast replaced two curves by straight lines: the test loss by its tangent, and the motion of the minimum by its derivative.
 #
-# The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions and a forward pass for each.
+# The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -766,7 +766,7 @@ assert larger.mean() > 1.5 * usual.mean()
 assert np.any(larger < 0.9 * usual)
 
 # %% [markdown]
-# With a tenth of the decay, the actual change is about one and a half times the forecast; with ten times the decay the forecast is nearly perfect. Where the decay holds less, the examples hold a larger share of the soft directions: their mean leverage grows (the check). That explains a part of the gap, and not all of it.
+# With a tenth of the decay, the actual change is about one and a half times the forecast; with ten times the decay the forecast is nearly perfect. Where the decay holds less, the examples hold a larger share of the soft directions: their mean leverage grows (the check). That explains a part.
 #
 # The forecast also assumes that the training has *arrived*, at a zero gradient. Stop gradient descent early instead, for the model and for thirty models, or all 500, without one example:
 

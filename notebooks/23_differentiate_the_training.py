@@ -710,7 +710,7 @@ for kind, error in rivals.items():
 #
 # *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam, and a linear solve on its features ahead of all single steps. On the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
 #
-# *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too; with its noise tuned as well as its length it comes close to the last line. A solve on 200 *random* cosines beats that line with each of ten seeds (appendix). And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
+# *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too; with its noise tuned as well as its length it leaves about half of that. A solve on 200 *random* cosines beats that line with each of ten seeds (appendix). And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #
 # <details><summary>Appendix: with ten seeds</summary>
 #
