@@ -1113,7 +1113,7 @@ for i, change in elsewhere.items():
 # | $1/N$ forgotten | changes $N$ times too large | divide: the objective is a mean |
 # | softmax regression: a Hessian without the penalty | a singular system, as one shift of all logits changes nothing | take the Hessian of what was minimised |
 # | training stopped after ten steps | forecasts twice too large, an order that holds in part | train to the end |
-# | a tenth of the weight decay | forecasts a third too small | leverage makes up half; train again for the rest |
+# | a tenth of the weight decay | forecasts a third too small | leverage makes up over half; train again for the rest |
 # | an inner product on raw pixels | a correlation of 0.6 | centre them, then judge the Hessian |
 # | accuracy as the measure | hardly a change | take the loss |
 #

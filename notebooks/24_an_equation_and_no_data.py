@@ -790,7 +790,7 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 # | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
 # | fewer points than weights | a loss of zero, and an error that it does not show | more points; the residual at other points |
 # | a flexible fit to noisy values, differentiated twice | a coefficient that is far off | a stiffer fit, or both at once |
-# | an equation held too loosely beside measurements | the weights fit the noise; a large error bar | a smaller $\tau$, until the error bar settles, but several times the residual that the network leaves: below that the coefficient is wrong, and its error bar small |
+# | an equation held too loosely beside measurements | the weights fit the noise; a large error bar | a smaller $\tau$, until the error bar settles, but well above the residual that the network leaves: near it the coefficient is wrong, and its error bar small |
 #
 # **Further reading**
 #
