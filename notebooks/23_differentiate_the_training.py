@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_differentiate_the_training.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 24 to read, 3 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 3 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -160,11 +160,11 @@ assert np.max(learnt) > 0.25  # more than twelve times the limit
 # %% [markdown]
 # Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors.
 #
-# The waves in the figure get lower from left to right. That was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst one, but the maximum's gradient sees nothing of the others. A mean of high powers comes close to the maximum and sees them all:
+# The waves in the figure get lower from left to right. That was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst one, but the maximum's gradient sees nothing of the others, and Adam takes thousands of small steps to get down on it. A mean of high powers comes close to the maximum and sees them all:
 #
 # $$\Big(\operatorname{mean}_\lambda |w_8|^p\Big)^{1/p} \to \max_\lambda |w_8| \qquad (p \to \infty).$$
 #
-# For eight numbers Newton's method ([13](13_hessians_and_newton.ipynb)) is affordable. It needs a start that is close, and for $p = 2$ you have one: where Adam stopped. So raise $p$ by a factor of $2^{1/4}$ at a time, and begin each stage where the last one ended. This is **continuation**, or a *homotopy*. The inner gradient is written out now, $\lambda w$.
+# For eight numbers Newton's method ([13](13_hessians_and_newton.ipynb)) is affordable. It needs a start that is close, and for $p = 2$ you have one: where Adam stopped. So raise $p$ by a factor of $2^{1/4}$ at a time, and begin each stage where the last one ended. This is **continuation**, or a *homotopy*. The inner gradient is written out now, $\lambda w$, which spares a third tape.
 
 
 # %%
@@ -710,7 +710,7 @@ for kind, error in rivals.items():
 #
 # *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam, and a linear solve on its features ahead of all single steps. On the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
 #
-# *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
+# *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too; with its noise tuned as well as its length it leaves about half of that. A solve on 200 *random* cosines beats that line with each of ten seeds (appendix). And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #
 # <details><summary>Appendix: with ten seeds</summary>
 #
@@ -726,7 +726,9 @@ for kind, error in rivals.items():
 # | jointly | outer rate of four, Adam's rate of three | 7500 | 300 steps of Adam (100 sines) | 0.35, 0.51, 0.72 |
 # | jointly | outer rate, of four, and penalty | 7500 | linear solve | 0.201, 0.267, 0.397 |
 # | none: a Gaussian process | length, of six | 0 | linear solve | 0.099, 0.136, 0.193 |
+# | none: a Gaussian process | length and noise, of six each | 0 | linear solve | 0.019, 0.058, 0.074 |
 # | second order, $\alpha = 0.04$ | outer rate, of three, and penalty | 2500 | linear solve | 0.038, 0.045, 0.057 |
+# | none: 200 random cosines | size of the slopes, of four, and penalty, of six | 0 | linear solve | 0.004, 0.015, 0.036 |
 # | none: the covariance of 40,000 sines | bins, rank and penalty | 0 | linear solve | 0.0009, 0.0012, 0.0015 |
 #
 # </details>
@@ -874,7 +876,7 @@ for name, rates in {"ascending": many, "paired": many[order]}.items():
 # %% [markdown]
 # The largest rates, one after the other, multiply rounding errors of $10^{-16}$ by up to $10^{27}$, and none is left to repair that.
 #
-# The second order is the cure, of V. I. Lebedev and S. A. Finogenov (1971), for $2^k$ rates: behind each rate stands its mirror image, behind each pair the mirrored pair, and so on. So the smallest rate comes before the largest, and shrinks what that one magnifies. Or write Chebyshev's method as a recurrence: it then is momentum whose two numbers change from step to step (the check runs it).
+# The second order is the cure, of V. I. Lebedev and S. A. Finogenov (1971), for $2^k$ rates: behind each rate stands its mirror image, behind each pair the mirrored pair, and so on. So the smallest rate comes before the largest, and shrinks what that one magnifies. Among the pairs it is the same: the outer ones magnify, the inner ones shrink. (A shuffle does as well with 64 rates, but promises nothing.) Or write Chebyshev's method as a recurrence: it then is momentum whose two numbers change from step to step (the check runs it).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -973,14 +975,14 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # - A tape around eight steps, inner gradients and all, gave the derivative of their result with respect to every rate (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of them exceed $2/\lambda_{\max}$. They leave 0.389, where the best constant rate leaves 0.852 and momentum 0.502 (section 1).
 # - With respect to the start, the gradient through one step is $(I - \alpha H_A)\,\nabla L_B(w')$. A good start is not a good model: here, before the step, it misses as much as the best single curve, after it a tenth of that (section 2).
-# - The first-order start stayed behind, with twice the rounds. A step of the last layer alone did better than a step of all, a smooth curve without any training better still, then a linear solve on learnt features; the seen tasks' covariance did best, without a network (section 3).
+# - The first-order start stayed behind, with twice the rounds. A step of the last layer alone did better than a step of all, a smooth curve without any training better still. A linear solve on learnt features beat these, one on random cosines beat that, and the seen tasks' covariance did best (section 3).
 # - A derivative that looks one step ahead is greedy: here its rates were hardly better than one single rate (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | all rates start equal | they stay equal for hundreds of steps | start them apart |
-# | many large rates in a row | rounding errors explode | each rate's mirror image behind it (Lebedev and Finogenov's order), or Chebyshev's recurrence |
-# | a maximum as a target | its gradient sees the worst curvature alone | a mean of high powers, raised in small stages |
+# | many large rates in a row | rounding errors explode | behind each rate its mirror image, behind each pair the mirrored pair, and so on (Lebedev and Finogenov's order); or Chebyshev's recurrence |
+# | a maximum as a target | its gradient sees the worst case alone: a slow descent | a mean of high powers, raised in small stages |
 # | a derivative that looks one step ahead | greedy rates | look further ahead, or know the bias |
 # | the mean of the tasks' losses in the inner step | steps that are too short | add them |
 # | `stop_gradient` on the inner gradient | the second derivatives are gone without a word | leave it out where one step has to count |
