@@ -345,7 +345,7 @@ exercises.one_day.check(direction)
 # %% [markdown]
 # ## 4. Two hundred theatres learn
 #
-# Section 3 measured how single estimates scatter. What does the scatter cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the best learning rate of seven, tried on two hundred *other* theatres.
+# What does the scatter of section 3 cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the best learning rate of seven, tried on two hundred *other* theatres.
 
 
 # %%
@@ -383,7 +383,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# So much for gradients. Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
+# Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -845,7 +845,7 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 # %% [markdown]
 # ## 7. Going further: another objective, another order
 #
-# Section 6 ranked the five for a square. Here is the same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
+# Here is section 6's race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
 
 # %% tags=["nbval-ignore-output"]
 settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)

@@ -182,7 +182,7 @@ plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], millisecond
 # %% [markdown]
 # The points on the right began as noise. A network told each of them which way points become more frequent, and how steeply. It has learnt that from the points on the left alone.
 #
-# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With the trace estimated by a random vector it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019).
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With a random vector for the trace it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019).
 #
 # **You will be able to**
 #
@@ -321,7 +321,7 @@ assert size(without) < 0.01 * true_size
 assert 0.9 < size(learnt) / true_size < 1.05
 
 # %% [markdown]
-# Zero. A field without arrows has the smallest square there is. The trace is what keeps the arrows: it rewards a field whose arrows *converge* where the points are, since there $\partial s_i/\partial x_i$ is negative. For that the activation has to be smooth: with `relu` the ring's network stays near zero, as its slopes are constant in pieces, and the tape does not see the pieces' borders move with $w$.
+# Zero. A field without arrows has the smallest square there is. The trace is what keeps the arrows: it rewards a field whose arrows *converge* where the points are, since there $\partial s_i/\partial x_i$ is negative. For that the activation has to be smooth. With `relu` the ring's network stays near zero: its slopes are constant in pieces, and the tape does not see their borders move.
 #
 # ### Exercise: The loss of a field (8 min)
 #
@@ -637,12 +637,12 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise put about as many points around each cluster as belong there; with six tenths of the data in one cluster, the same start leaves three tenths of the samples in it. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
+# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise put about as many points around each cluster as belong there; with six tenths of the data in one cluster, the same start leaves three tenths of the samples there. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
 # ## 6. Sixty-four dimensions: digits
 #
-# The 1437 handwritten digits of the training set, $8 \times 8$ pixels each, are points in 64 dimensions, and nobody knows their density. **A blur.** Pixels are multiples of $1/16$, and some in the corners are 0 in every image: such a density has no slope. So add noise $\tau z$ to the images, $\tau = 0.2$, new in each step. The blurred images have a density with a score everywhere.
+# The 1437 handwritten digits of the training set, $8 \times 8$ pixels each, are points in 64 dimensions, and nobody knows their density. **A blur.** Pixels are multiples of $1/16$, and some in the corners are 0 in every image: such a density has no slope. So add noise $\tau z$ to the images, $\tau = 0.2$, new in each step.
 #
 # **A network that returns an image.** The blurred density is a mixture, like the ring's: a Gaussian of width $\tau$ around each clean image $c$ that there may be. Each pulls with $(c - x)/\tau^2$, and the score is their mean, so with the mean $D(x)$ of the clean images that $x$ may have come from,
 #
@@ -725,11 +725,11 @@ occur = np.bincount(images.y_train[to_training(made).argmin(axis=1)], minlength=
 print("share of each digit among the made ones:", np.round(occur, 2))
 
 # %% [markdown]
-# In this run all ten digits occur, though not equally often: 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.07 against 1.05 in the median. One Gaussian is far off, at 1.6.
+# In this run all ten digits occur, though not equally often: 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.07 against 1.05 in the median.
 #
 # They are not perfect: the support vector machine is right in 85 of 100 cases. With the ten Gaussians that were told the labels it is right in 79, and with the ten that EM fits without labels in 84. For such digits you need no network.
 #
-# And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
+# And the score itself? $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -870,7 +870,7 @@ assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 # %% [markdown]
 # ## 8. Check it independently
 #
-# The integration by parts can be checked without any training. On a fine grid the true density is known, so the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
+# The integration by parts needs no training to be checked: on a fine grid the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
 
 # %%
 line_of_grid = np.linspace(-5, 5, 201)
