@@ -392,7 +392,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # In this run CEM's cost is more than a thousand times L-BFGS's, and differences of *twelve* corners do as well as the tape. Differences of all the forces do not: each Jacobian takes 121 simulations, where a gradient counts as three, and few of them fit.
 #
-# So the tape buys no better minimum here. It buys *all* derivatives in one pass, and nobody has to guess which twelve will do. (Here 10 to 20 corners do; 8 or 30 end hundreds of times higher.)
+# So the tape buys no better minimum here. It buys *all* derivatives in one pass, and nobody has to guess how many corners will do.
 #
 # <details><summary>Appendix: with other seeds</summary>
 #
@@ -561,7 +561,7 @@ assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
 assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
 
 # %% [markdown]
-# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here, between runs with the same steps. Against steps of half the length this float64 run parts after 15 s: the method's error is a nudge, too.
+# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here, between runs with the same steps.
 
 # %% [markdown]
 # ### Exercise: Each step rounds (8 min)

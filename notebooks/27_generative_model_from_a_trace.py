@@ -83,11 +83,11 @@ def random_weights(shapes):
     return tf.constant(np.concatenate([part.ravel() for part in parts]), tf.float32)
 
 
-def network(w, x, shapes):
+def network(w, x, shapes, activation=tf.tanh):
     sizes = [int(np.prod(shape)) for shape in shapes]
     parts = [tf.reshape(part, shape) for part, shape in zip(tf.split(w, sizes), shapes, strict=True)]
     kernel_1, bias_1, kernel_2, bias_2, kernel_3, bias_3 = parts
-    return tf.tanh(tf.tanh(x @ kernel_1 + bias_1) @ kernel_2 + bias_2) @ kernel_3 + bias_3
+    return activation(activation(x @ kernel_1 + bias_1) @ kernel_2 + bias_2) @ kernel_3 + bias_3
 
 
 def score(w, x):
@@ -583,6 +583,15 @@ ratio = ways["one probe"] / ways["exact trace"]
 exercises.enough.reveal("nearly the same" if ratio < 1.25 else "a half" if ratio < 4 else "a tenth")
 assert 0.8 < ratio < 1.25
 assert ways["one probe"] < 0.035
+
+
+def check_kinked(w, x):
+    return network(w, x, shapes(2, 48), tf.nn.relu)
+
+
+check_rng = np.random.default_rng(seed)
+check_flat = train(lambda w, x, v: one_probe(w, x, v, check_kinked), lambda size: check_rng.choice([-1.0, 1.0], size))
+assert error(check_kinked(check_flat[-1], test)) > 0.5  # section 2: relu has no slope that changes
 assert 1.4 < ways["kernel density, best of three"] / ways["one probe"] < 3.1
 assert 1.2 < ways["denoising, best of two"] / ways["one probe"] < 1.95
 assert 0.85 < ways["denoising in pairs"] / ways["one probe"] < 1.19
@@ -637,12 +646,14 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise put about as many points around each cluster as belong there; with six tenths of the data in one cluster, the same start leaves three tenths of the samples there. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
+# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise put about as many points around each cluster as belong there. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
 # ## 6. Sixty-four dimensions: digits
 #
-# The 1437 handwritten digits of the training set, $8 \times 8$ pixels each, are points in 64 dimensions, and nobody knows their density. **A blur.** Pixels are multiples of $1/16$, and some in the corners are 0 in every image: such a density has no slope. So add noise $\tau z$ to the images, $\tau = 0.2$, new in each step.
+# The 1437 handwritten digits of the training set, $8 \times 8$ pixels each, are points in 64 dimensions, and nobody knows their density. Two things are new.
+#
+# **A blur.** Pixels are multiples of $1/16$, and some in the corners are 0 in every image: such a density has no slope. So add noise $\tau z$ to the images, $\tau = 0.2$, new in each step. The blurred images have a density with a score everywhere.
 #
 # **A network that returns an image.** The blurred density is a mixture, like the ring's: a Gaussian of width $\tau$ around each clean image $c$ that there may be. Each pulls with $(c - x)/\tau^2$, and the score is their mean, so with the mean $D(x)$ of the clean images that $x$ may have come from,
 #
