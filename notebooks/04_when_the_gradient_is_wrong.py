@@ -601,7 +601,7 @@ for _ in range(2):
 assert not diagnose(check_two, "mse", inputs, outputs).sick
 
 # %% [markdown]
-# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before is cut off: here the sick layer is the bad one nearest the loss. A dead ReLU outputs 0: there the kernels after it are bad, too.
+# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before is cut off: here the sick layer is the bad one nearest the loss. A dead ReLU outputs 0: there the kernel after it is bad, too.
 #
 # `diagnose` named the cause and the layer. In its table `ratio` is the gradient's norm over the weight's, `zeros` the share of its entries that are 0. Of two sick layers in this model it names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
