@@ -753,7 +753,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
         print(f"{optimiser.__name__:5} {name:16}", np.round(first_steps[optimiser.__name__, name], 4))
 
 # %% [markdown]
-# SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average and the root shrink alike, and the limit cancels. But it does not where it cuts one long gradient among short ones: uncut, that one shortens the steps after it.
+# SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average and the root shrink alike, and the limit cancels. It does not where it cuts one long gradient among short ones: uncut, that one shortens the steps after it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
