@@ -244,7 +244,7 @@ print("2 / rate:          ", 2 / rate)
 #
 # A step moves the weights a little, and the top eigenvector with them. So start the next power iteration from the last vector: ten products every ten steps keep up here.
 #
-# **Predict.** In the first training the loss falls to about a fiftieth. The sharpness starts below $2/\eta = 5$. What does it do?
+# **Predict.** In the first training the sharpness starts below $2/\eta = 5$. What does it do?
 
 # %%
 exercises.limit.guess(...)  # "it stays where it is", "it falls", "it rises to 5 and stays there" or "it rises beyond 5"
@@ -379,7 +379,7 @@ for step in (0, 20, 199):
     print(f"{step:3} steps on: Taylor polynomial {forecast[step]:10.3g}, network {actual[step]:.3g}")
 
 # %% [markdown]
-# At first the two are the same. Then the forecast explodes, as section 1 said. The network has the same loss, the same gradient and the same Hessian at $w_0$. So what saves it is in the third derivative, or beyond.
+# At first the two are the same. Then the forecast explodes, as section 1 said. The network has the same loss, gradient and Hessian at $w_0$. So what saves it is in the third derivative, or beyond.
 #
 # Damian, Nichani and Lee (2023) have the candidate. Let the iterate bounce by $\pm a$ along the top eigenvector $v$, and expand the gradient one order further than usual:
 #
@@ -454,7 +454,7 @@ for _ in range(100):  # the second eigenvalue: power iteration at right angles t
 assert check_second * rate / 2 > 1 or check_dip.max() < 0.04  # no dip but by a second bounce
 
 # %% [markdown]
-# Without the bounce the sharpness climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, without the random direction, too. Where the bounce is large the sharpness drops. So here the bounce along $v$ holds it.
+# Without the bounce the sharpness climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, without the random direction, too; but that one carries hardly any of a step. Where the bounce is large the sharpness drops. So here the bounce along $v$ holds it.
 #
 # In this run the dashed line dips near step 150. By then the *second* eigenvalue is above the limit as well (the check). Along its eigenvector nothing stops the bounce: it peaks at the dip, and pushes the sharpness down from there.
 
