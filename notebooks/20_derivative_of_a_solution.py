@@ -174,7 +174,7 @@ print(f"relative difference from the unrolled gradient: {tf.norm(by_solve - unro
 #
 # Near the solution the search multiplies its error by the same $J$ in each step, so here the series converges when the search does.
 #
-# With a custom gradient all this becomes a function of $W$. `tf.stop_gradient` keeps the search off the tape, as in [07](07_custom_gradients.ipynb). Here $x$ is data. Were it the output of other layers, they would get `None`: give the function $x$ as a second argument, stop that too, and return `u * slope` as its gradient.
+# With a custom gradient all this becomes a function of $W$. `tf.stop_gradient` keeps the search off the tape, as in [07](07_custom_gradients.ipynb). Here $x$ is data. Were it the output of other layers, they would get `None`: give the function $x$ as a second argument, stop that too, and return `u * slope` as its gradient. A second derivative is silently wrong: to it `z` is a constant.
 
 
 # %%
@@ -307,7 +307,7 @@ difference = max(error(by_unrolling(z, k) - by_equation(z, k) + unrolled) for k 
 print(f"k steps recorded at the solution, against k terms of the series: they differ by {difference:.0e}")
 
 # %% [markdown]
-# They are the same numbers, but for rounding. Unrolling this iteration from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that.
+# The same numbers, but for rounding. Unrolling this iteration from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that.
 #
 # The shortest cut is $k = 1$: search, then record one last step. Training equilibrium models with it is called *Jacobian-free backpropagation*.
 #
@@ -500,7 +500,7 @@ harm = pulls(u)  # 300 derivatives
 print("derivatives:", harm.shape, "of which positive:", np.sum(harm > 0))
 
 # %% [markdown]
-# A positive derivative means harm: more weight on this label, more loss on the trusted images. Thirty labels drawn at random would contain 12 wrong ones in the mean.
+# A positive derivative means harm: more weight on this label, more loss on the trusted images. Thirty drawn at random would contain 12 wrong ones in the mean.
 #
 # **Predict.** How many of the 30 most harmful labels are wrong?
 
@@ -551,7 +551,7 @@ np.testing.assert_allclose(harm, -tf.linalg.matvec(rows, u) / 300, rtol=0, atol=
 # %% [markdown]
 # Thirty, in this run. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss.
 #
-# A wrong label should also stand out by its own *training loss*, where the classifier disagrees with it. That takes no derivative and no trusted images. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
+# A wrong label should also stand out by its own *training loss*, where the classifier disagrees with it. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
 #
 # **Predict.** The derivative gets about 0.95. What does the training loss of each example get?
 
@@ -624,7 +624,7 @@ exercises.solves.check(solves)
 #
 # A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. CG needs a symmetric matrix with positive eigenvalues, as $H$ is here; on section 1's $I - J$ it fails. A product is a gradient of a gradient, and CG is ten lines around it.
 #
-# The rival again is unrolling: gradient descent with momentum (the heavy ball), at Polyak's rate and momentum for this spectrum. Record it from zero, or from the solution.
+# The rival again is unrolling: gradient descent with momentum (the heavy ball), at Polyak's rate and momentum for this spectrum, recorded from zero or from the solution.
 
 
 # %%
