@@ -414,7 +414,7 @@ exercises.penalty.check(penalty_slope)
 # %% [markdown]
 # ## 4. Three hundred labels, one solve
 #
-# 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. Besides, you have 100 images whose labels you trust.
+# 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. You have 100 images whose labels you trust.
 #
 # Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there, with the Hessian by `derivatives.hessian`.
 
@@ -500,7 +500,7 @@ harm = pulls(u)  # 300 derivatives
 print("derivatives:", harm.shape, "of which positive:", np.sum(harm > 0))
 
 # %% [markdown]
-# A positive derivative means harm: more weight on this label, more loss on the trusted images. Thirty drawn at random would contain 12 wrong ones in the mean.
+# A positive derivative means harm: more weight on this label, more loss on the trusted images. Thirty labels drawn at random would contain 12 wrong ones in the mean.
 #
 # **Predict.** How many of the 30 most harmful labels are wrong?
 

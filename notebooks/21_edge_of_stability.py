@@ -302,7 +302,7 @@ assert estimates[1] < 0.5 * estimates[60]
 np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 
 # %% [markdown]
-# In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Up to its arrival at the limit the loss has not risen at a single step. Then the sharpness stays there, to the end of the run. Jastrzębski and others saw the rise in 2018. Cohen and others (2021) named it **progressive sharpening**, and the place where it stopped in their trainings on all of the data the **edge of stability**.
+# In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Up to its arrival at the limit the loss has not risen at a single step. Then the sharpness stays there, to the end. Jastrzębski and others saw the rise in 2018. Cohen and others (2021) named it **progressive sharpening**, and the place where it stopped in their trainings on all of the data the **edge of stability**.
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
@@ -335,7 +335,7 @@ assert (
 assert 0.82 < np.median(sharpness_along(relu_squares, check_doubled[-50:])) * rate < 1.05  # and ReLU, at twice the rate
 
 # %% [markdown]
-# Eight, $2/0.25$: the lower rate trained towards a sharper place.
+# Eight, $2/0.25$: the lower rate trained towards a sharper place, given the steps.
 #
 # Three cautions about the method. Where the most negative eigenvalue is the largest in magnitude, power iteration finds that one. And in exact arithmetic the Rayleigh quotient does not exceed the largest eigenvalue, so an estimate that has not settled is too low. When a second eigenvalue overtakes the first, a start from the last vector may stay with the first for a while, with a small error: now and then start anew. In your own code, `derivatives.CurvatureOperator` and its `spectrum` find both ends by Lanczos' method, over a data set.
 
