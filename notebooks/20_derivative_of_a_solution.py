@@ -414,7 +414,7 @@ exercises.penalty.check(penalty_slope)
 # %% [markdown]
 # ## 4. Three hundred labels, one solve
 #
-# 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. You have 100 images whose labels you trust.
+# 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. You trust the labels of 100 other images.
 #
 # Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there, with the Hessian by `derivatives.hessian`.
 
