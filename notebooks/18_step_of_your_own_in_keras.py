@@ -158,7 +158,7 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of one batch | the mean over the epoch |
 #
-# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics and returns them all. The first of `self.metrics`, the mean of the loss, you update yourself, and `replicas` is 1 until section 5. With several inputs, `x` is a list or a dict: count in `keras.tree.flatten(x)[0]`.
+# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics and returns them all. The first of `self.metrics`, the mean of the loss, you update yourself, and `replicas` is 1 until section 5.
 
 
 # %%
@@ -171,7 +171,7 @@ class Careful(keras.Model):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return self.compute_metrics(x, y, predicted, sample_weight)
 
 
@@ -199,6 +199,16 @@ history = watched.fit(x[:100], y[:100], batch_size=64, validation_data=(x[:100],
 assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
 assert min(history["loss"][0], history["val_loss"][0]) > 0.1
 np.testing.assert_allclose(history["val_loss"][0], watched.evaluate(x[:100], y[:100], verbose=0)[0], rtol=1e-5)
+check_losses = []
+for check_kind in (keras.Model, Careful):  # two inputs, in a dict
+    keras.utils.set_random_seed(seed)
+    check_inputs = {name: keras.Input((64,), name=name) for name in "ab"}
+    check_model = check_kind(check_inputs, keras.layers.Dense(10)(keras.layers.Add()(list(check_inputs.values()))))
+    check_model.compile("sgd", cross_entropy)
+    check_images = dict.fromkeys("ab", x[:100])
+    check_history = check_model.fit(check_images, y[:100], batch_size=64, shuffle=False, verbose=0).history
+    check_losses.append(check_history["loss"])
+np.testing.assert_allclose(*check_losses, rtol=1e-5)
 
 # %% [markdown]
 # The dropout masks agree as well: both models draw them from one seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Leave out the line with `self.metrics[0]`, and `fit` prints `loss: 0.0000e+00`: Keras shows its mean of the loss, which nobody has updated. `validation_data`, and with it `EarlyStopping`, work as before: the test step is still Keras' own.
@@ -333,7 +343,7 @@ class Scaled(Careful):
             gradients, _ = tf.clip_by_global_norm(gradients, self.limit)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return self.compute_metrics(x, y, predicted, sample_weight)
 
 
