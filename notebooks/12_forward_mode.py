@@ -870,7 +870,7 @@ print("accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the decorated function. Of
-# `tf.function(square)` it says 3: that call has a graph of its own. With the accumulator inside as well it says 4.
+# `tf.function(square)` it says 3: that call has a graph of its own. With the accumulator inside, too, it says 4.
 #
 # Two programs make the accumulator fail, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
 
