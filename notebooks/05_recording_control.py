@@ -134,7 +134,7 @@ assert dz_dy is None
 
 # %% [markdown]
 # The block changed what was *recorded*, not what was *computed*: `z` is complete. To the tape, `y_squared` is a constant
-# that came from nowhere, so no path leads from `z` back to `y`, and the answer is `None`.
+# that came from nowhere, so no path leads from `z` back to `y`.
 #
 # In the picture a dashed border means *not recorded*, and a crossed arrow is a cut.
 
@@ -247,8 +247,8 @@ gc.collect()  # made: the product, its tanh, the softmax, the logarithm, their p
 assert [made() is not None for made in layers[0].references] == [False, True, True, True, True]
 
 # %% [markdown]
-# Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input, the matrix product's result. So each layer costs one tensor. Beside it the recorded metric keeps three, for a gradient that nobody asks for: the softmax, the logarithm, and their product. The
-# metric's values and the loss's gradients agree either way.
+# Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input: one tensor a layer. Beside it the recorded metric keeps three, unasked: the softmax, the logarithm, and their product. Metric and
+# gradients agree either way.
 
 # %% alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the memory, layer by layer
@@ -371,7 +371,7 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# The tape has forgotten what it *watched*, too. `v`, a trainable variable, is watched again as `v * t` reads it. `t`, which you named yourself, is not. The cure is to name it again.
+# The tape has forgotten what it *watched*, too. `v`, a trainable variable, is watched again as `v * t` reads it. `t` is not. Name it again:
 
 # %%
 with tf.GradientTape() as tape:
@@ -482,9 +482,9 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# At most 13 states: twelve in the window, and the one before it. The earlier ones are gone.
+# At most 13 states: twelve in the window, and the one before it.
 #
-# Below, the loop stays in the block of one tape, and `reset` ends each window. This persistent tape takes the gradient under `stop_recording`, so as not to record its own backward pass.
+# Below, the loop stays in the block of one tape, and `reset` ends each window. This persistent tape takes the gradient under `stop_recording`, so as not to record its own backward pass. A new tape for each window needs no pause.
 
 
 # %%
@@ -572,7 +572,7 @@ print(f"a = {a.numpy():.3f}, b = {b.numpy():.3f}, memory at the end {memory.nump
 # %% [markdown]
 # It learns to remember, through a window that reaches back one step! The last step rewards a larger $a$, and $a$ is the weight of *every* step. But $b$ has not moved. It acts at the first step alone, and there no gradient arrived.
 #
-# So this gradient leaves out the way in which the weights acted before the window. How much is that? Below, $W$ is $\rho$ times an orthogonal matrix: $h W$ is $\rho$ times as long as $h$.
+# So this gradient leaves out the way in which the weights acted before the window. How much is that? Below, $W$ is $\rho$ times an orthogonal matrix: $h W$ is $\rho$ times as long as $h$. The slope of $\tanh$ is at most 1, so each step back multiplies a gradient's length by at most $\rho$.
 
 # %% tags=["nbval-ignore-output"]
 orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]
@@ -684,9 +684,9 @@ print("block around the call:    ", around.numpy())
 
 # %% [markdown]
 # With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside had no effect: the answer is the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
-# recorded when the pause was over. Put the block around the call.
+# recorded when the pause was over. Put the block around the call, or cut a path inside, as the next notebook does.
 #
-# This tape has not been opened, so there is nothing to pause:
+# This tape has not been opened:
 
 # %%
 unopened = tf.GradientTape()
@@ -754,7 +754,7 @@ assert len(in_memory) == 0  # a tape for one answer has let go
 # %% [markdown]
 # ## 7. Check it independently
 #
-# Section 1's answers can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they also give the 6 that the tape was told to leave out.
+# Section 1's answers, without a tape: with `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they also give the 6.
 
 
 # %%
@@ -805,16 +805,16 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # - `with tape.stop_recording():` ran `y * y` and kept it off the tape, to which `y_squared` was a constant (section 1).
 # - For a metric in each layer it saved three of four kept tensors, and next to no time (section 2).
 # - `tape.reset()` forgot the record and what was watched; the trainable variable was watched again at its next use, the tensor was not (section 3).
-# - Truncated backpropagation through time kept the state and dropped the record after each window. The states in memory no longer grew in number with the stream. No gradient arrived at the weight that acted before the window alone; the one that acts at every step learnt to remember (section 4).
+# - Truncated backpropagation through time kept the state and dropped the record after each window. The states in memory stopped growing in number. No gradient arrived at the weight that acted before the window alone; the one that acts at every step learnt to remember (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a step from source to loss is inside the block, run eagerly | `None`, or the gradient of the other recorded paths, without a warning | keep inside only what you never differentiate |
-# | a constant watched before `reset` is used after it | `None` | `watch` it again |
+# | a step from source to loss is inside `tape.stop_recording()`, run eagerly | `None`, or the gradient of the other recorded paths, without a warning | keep inside only what you never differentiate |
+# | a constant watched before `tape.reset()` is used after it | `None` | `watch` it again after the reset |
 # | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it while the tape records |
-# | the block is in a compiled `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
-# | a persistent tape computes gradients while it records | a warning, once; what the backward pass computes from watched tensors is recorded too | `with tape.stop_recording():` around `gradient` |
-# | a weight acts only before the window that needs it | from that window its gradient is 0, or `None` | a longer window |
+# | `stop_recording` is in a compiled `tf.function`, the open tape outside | it has no effect, without a warning | put it around the call |
+# | a persistent tape computes gradients while it records | a warning; what the backward pass computes from watched tensors is recorded too | `with tape.stop_recording():` around `gradient`, if you do not differentiate its result |
+# | under truncated backpropagation a weight acts only before the window that needs it | from that window its gradient is 0, or `None` | a window that reaches back to the weight |
 #
 # **Further reading**
 #

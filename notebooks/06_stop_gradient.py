@@ -75,7 +75,7 @@ for name, gradient in gradients.items():
     print(f"{name:<18} value {products[name].numpy()}, gradient {shown}")
 
 # %% [markdown]
-# Three times the value 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
+# Three times 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
 # took its term away. Nothing warned. Where you mean it, this is a tool; where you do not, a trap.
 #
 # **You will be able to**
@@ -89,10 +89,10 @@ for name, gradient in gradients.items():
 # %% [markdown]
 # ## 1. Cut one path
 #
-# In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at $(2, 3)$ had $y^2$ kept from the tape. Now `tf.stop_gradient(t)`: it has the value of `t`, and to a tape it is a constant, through which nothing goes back. So `z = x**2 + tf.stop_gradient(y**2)` is the same program.
-# Value and gradients are the same, 13, 4 and `None`.
+# In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at $(2, 3)$ had $y^2$ kept from the tape. Now `tf.stop_gradient(t)`: it has the value of `t`, and to a tape it is a constant, through which nothing goes back. So `z = x**2 + tf.stop_gradient(y**2)` has the same value and gradients,
+# 13, 4 and `None`.
 #
-# The cut is at one place, and it matters which side of it you ask about.
+# It matters which side of the cut you ask about.
 #
 # **Predict.** $v = u^2$ with $u = w\,(y^2)$, at $w = 2$. The cut is around $y^2 = 9$. What are $\mathrm dv/\mathrm dw$ and $\mathrm dv/\mathrm dy$?
 
@@ -165,7 +165,7 @@ why = explain(tape, cut, y)
 assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(square)")
 
 # %% [markdown]
-# Two paths lead from `z` back to $y$. One is cut, and the gradient comes from the open one, $5y$.
+# Of two paths from `z` back to $y$ one is cut, and the gradient comes from the open one, $5y$.
 # In the picture the square *is* recorded: the cut comes after it, on the dashed arrow.
 #
 # The answer is the exact gradient of another function, $9 + 5y$, in which what is cut **is held at its present value**.
@@ -175,7 +175,7 @@ assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(sq
 # back up to $x$, and a cross marks a cut. On the right stands $z$ with two tangents: the true one, wide and grey, and the tape's, dashed. The dotted curve is the function in
 # which what is cut is held still.
 #
-# At the start the two slopes have opposite signs. With which cuts does the tape's slope no longer depend on $x$?
+# With which cuts does the tape's slope no longer depend on $x$?
 
 # %% alt="Computation graph and line plot. Left: a graph of the paths from x through f, g and h to z; the arrow from g is dashed and has a cross; the thick arrows point back to x. Right: the curve of z over x, with a wide grey tangent and a dashed red one of another slope at the same point; the red one touches a dotted curve."
 paths.figure().show()
@@ -274,7 +274,8 @@ np.testing.assert_allclose([reverse, forward], 4.0, rtol=1e-6)
 assert compiled.experimental_get_tracing_count() == 1
 
 # %% [markdown]
-# Both give $2x = 4$; uncut it would be $2x + 3x^2 = 16$.
+# Both give $2x = 4$; uncut it would be $2x + 3x^2 = 16$. So `stop_gradient` is for a number in the formula, whoever differentiates it; `stop_recording` for
+# work that one tape need not note down, such as a metric.
 #
 # | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
 # |---|---|---|
@@ -321,9 +322,9 @@ np.testing.assert_array_equal(straight_through_round(spread), tf.round(spread))
 
 # %% [markdown]
 # On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. This gradient
-# belongs to another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
+# belongs to another function than the one computed, on purpose: the **straight-through estimator** (Bengio and others, 2013).
 #
-# Put it to work: a linear model whose five weights must be whole numbers. The weights that are trained are **latent**: fractions, in which small steps add up. Only their rounded values are used.
+# Put it to work: a linear model whose five weights must be whole numbers. The trained weights are **latent**: fractions, in which small steps add up. Only their rounded values are used.
 
 # %%
 true_weights = np.random.default_rng(seed).integers(-3, 4, size=(5, 1)).astype(np.float32)
@@ -465,14 +466,14 @@ np.testing.assert_allclose(learnt["cut"][0], 1.0, rtol=1e-3)
 assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 
 # %% [markdown]
-# Below 1. The student's error falls when the student moves to the target, and it falls as well when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
+# Below 1. The student's error falls when the student moves to the target, and as well when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** for this: a copy of the weights, renewed now and then.)
+# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** as well: a copy of the weights, renewed now and then, so that the target's value, too, holds still between renewals.)
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
 #
-# Below, all values are still computed. Does a cut save the work of the backward pass, and the memory that
+# Does a cut, with all values still computed, save the work of the backward pass, and the memory that
 # the tape keeps for it?
 #
 # The branch is a chain of operations that count the calls of their backward function. Take its `tf.custom_gradient` on trust, until [07](07_custom_gradients.ipynb) explains it. A weak reference tells
@@ -583,9 +584,9 @@ assert check_tape.gradient(check_paused, check_layer.kernel) is None
 # Each cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
 #
 # Memory is another matter. This branch was recorded before the cut at its end, and the tape keeps its tensors. After the cut at the *beginning* nothing in the
-# branch was watched, so nothing was recorded, as under `stop_recording`. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel: there, use `stop_recording`.
+# branch was watched, so nothing was recorded. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel: there, use `stop_recording`.
 #
-# All this is eager code: do not carry these counts over to a `tf.function`, or to other operations.
+# This is eager code: do not carry these counts over to a `tf.function`, or to other operations.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
@@ -703,8 +704,7 @@ around = np.pad(tried.numpy(), 1, constant_values=(0.0, 1.0))  # the right exit 
 np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + around[2:]) / 2, atol=1e-6)
 
 # %% [markdown]
-# One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
-# steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
+# One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
 #
 # A single target still differs from its prediction, by $\pm 1/6$ for five states. With the paths open, descent can lower the squared differences' sum by moving the *targets* too. This is the
 # **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
@@ -753,13 +753,13 @@ assert loss_open < loss_cut - 1e-3
 assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
 
 # %% [markdown]
-# A lower loss, and wrong values: as in section 5, the targets moved, too, and neighbouring states end too close together.
+# A lower loss, and wrong values: as in section 5, the targets moved, too.
 
 # %% [markdown]
 # ## 8. Check it independently
 #
 # The cuts of sections 1 and 2 can be stated without a tape: what is cut is held at its present value. Central differences in float64 of *that* function give the tape's
-# answers. For the straight-through estimator they disagree, as they must: the staircase is flat at 0.7.
+# answers. For the straight-through estimator they disagree: the staircase is flat at 0.7.
 
 # %%
 difference = gradcheck.numerical_jacobian
@@ -804,8 +804,8 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a variable is to be frozen and only one of its paths is cut | the gradient of the paths left open | cut every path, or leave the variable out of the sources |
-# | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, and no warning | cut what it means as a number, and nothing else |
-# | the path of a target that is being learnt, left open | the follower's error trains the target, too | `tf.stop_gradient(target)` |
+# | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, `None` if no other is left, and no warning | cut what it means as a number, and nothing else |
+# | a target that is being learnt, its path open and its weights among the sources | the follower's error trains the target, too | `tf.stop_gradient(target)` |
 # | a cut at the end of a chain of `tanh`, run eagerly | with the tape, its tensors stay in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the chain |
 #
 # **Further reading**

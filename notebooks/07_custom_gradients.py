@@ -140,7 +140,7 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside.
+# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside. Called eagerly as `log1pexp(x=x)` it is not: pass the argument by position.
 #
 # It returns two things: its value, and a *backward function*. The backward function receives
 # the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`. It may use values of the forward pass, here `e`.
@@ -185,6 +185,7 @@ assert np.exp(-100.0) < 4e-44
 assert slope(log1pexp_plain, np.float64(100.0)).numpy() == 1.0
 assert np.isnan(slope(log1pexp_plain, np.float64(710.0)))
 assert slope(log1pexp, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
+assert np.isnan(slope(lambda x: log1pexp(x=x), 100.0))  # by keyword
 assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 
@@ -218,7 +219,7 @@ exercises.norm_of_rows.check(norm_of_rows)
 # does not change with $v$: its derivative is 0. That is correct, and useless.
 #
 # So pretend on the backward pass that nothing was clipped. This is the **straight-through estimator** (Bengio and others, 2013), which [06](06_stop_gradient.ipynb) built
-# from `stop_gradient`. As a custom gradient it is one line here.
+# from `stop_gradient`.
 
 
 # %%
@@ -466,10 +467,9 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are the layer's own. But the dropout layer in the check, in training, draws a second mask in `backward`, and the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return.
+# The gradient with respect to the input is limited, and the variables' gradients are the layer's own. But the dropout layer in the check, in training, draws a second mask in `backward`, and the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return: a persistent one, if `backward` may be asked twice.
 #
-# Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the
-# graph is being traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
+# Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the graph is traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
 
 # %% tags=["nbval-ignore-output"]
 passing = []
@@ -634,13 +634,13 @@ axes[1].set_title("Eagerly, with a constant upstream: NaN")
 plt.show()
 
 # %% [markdown]
-# The same function, NaN once and `None` twice; the true value is below $10^{-43}$. The rule gives $s\,(1 - s)$, the slope in `x`, but the tape takes it as the slope in the *argument*, and that is
+# NaN once, `None` twice. The rule gives $s\,(1 - s)$, the slope in `x`, but the tape takes it as the slope in the *argument*, and that is
 # `upstream`. That `s` depends on `x` is hidden in the closure. What the second tape finds depends on whether it recorded the box:
 #
 # - It did in the graph, and where `upstream` is computed from the variable `scale`. From the box the way back leads to `upstream`, which does not depend on `x`: `None`.
 # - It did not in eager code with the constant `upstream`, since nothing watched enters the box. So the tape follows the operations that made `s`, through the infinite exponential: NaN.
 #
-# The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
+# The cure: make the first derivative a function of `x`, its **argument** (not of `s`: behind it is the infinite exponential). The product with `upstream` stays outside, where TensorFlow differentiates it.
 
 
 # %%
@@ -710,7 +710,7 @@ for _ in range(5):
 # On the right is something worse than NaN. From $x = 52$ to 70 the plain version's second derivative is 1, but for rounding, where the truth is below $10^{-22}$: finite, wrong, and without a warning. It is the
 # difference of two terms that nearly cancel, and the second, with $1/s^2 < 10^{-45}$, has underflowed to 0.
 #
-# Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
+# Two cures, then: custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
 # differentiates it four times more, and all stays finite at −100, 0, 2 and 100.
 
 # %% [markdown]
@@ -819,7 +819,7 @@ folder.cleanup()
 #
 # TensorFlow's own derivatives stand in a *registry*: a table from types of operations to gradient functions. Contrast adjustment, `AdjustContrastv2`, has no
 # entry. With $m$ the mean of a channel over the image, the operation computes $y = c\,(x - m) + m$ for the factor $c$. Given the upstream gradient $u$, the chain rule asks for $c\,u + (1 - c)\,\operatorname{mean}(u)$ with respect to the
-# image, and for $\sum u\,(x - m)$ with respect to the factor. `tf.RegisterGradient(name)` enters such a function. Here it receives the operation, whose `inputs` it reads, and the upstream gradient, and returns one gradient for each of the two inputs.
+# image, and for $\sum u\,(x - m)$ with respect to the factor. `tf.RegisterGradient(name)` enters such a function. Here it receives the operation, whose `inputs` it reads, and the upstream gradient, and returns one gradient for each input.
 
 # %%
 image, weights = tf.random.uniform((4, 5, 3)), tf.random.normal((4, 5, 3))
@@ -869,15 +869,15 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 
 # %% [markdown]
 # The registry is **global**: one table for the whole process.
-# Enter an operation that you have written yourself. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
+# The entry above is for show. Enter an operation that you have written yourself; for a computation made of TensorFlow's operations, use `tf.custom_gradient`.
 
 # %% [markdown]
 # ## 8. Check it independently
 #
-# TensorFlow took the numbers that these backward functions returned. So check them. Central differences in float64, of functions written
-# in NumPy, know nothing of tapes.
+# TensorFlow took what these backward functions returned: check it. Central differences in float64, of NumPy
+# functions, know nothing of tapes.
 #
-# The last line disagrees, as it should: the straight-through gradient is not the rounding's derivative.
+# The last line disagrees, as it should.
 
 
 # %%
@@ -916,16 +916,17 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - A backward function passed the gradient straight through a rounding and a clip (section 2).
 # - The implicit function theorem gave the derivative of a solution from the equation; `tf.stop_gradient` on the solver's input saved the memory (section 3).
 # - For a Keras layer inside, the backward function had to take `variables=`; for a `tf.function`, to be traceable (section 4).
-# - For the second derivative, give the first a custom gradient and pass what it depends on as an argument. These custom gradients were saved with the model one level deep; a fresh process told (sections 5 and 6).
+# - For the second derivative, give the first a custom gradient, as a function of `x`. These custom gradients were saved with the model one level deep; a fresh process told (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a nested custom gradient reads a value made from `x` in the enclosing scope | `None`, or the default second derivative | pass the value as an argument |
-# | the decorated function reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
-# | `float(upstream)` of a scalar | it works eagerly and fails when a compiled `tf.function` is differentiated | TensorFlow operations; `tf.print` to look |
-# | a saved model tested in the process that saved it | it works there, where a fresh process has `LookupError` | load it in a fresh process |
-# | a nested custom gradient in a SavedModel | in a fresh process `LookupError` at the second derivative | a backward function of ordinary, stable operations |
-# | an entry in the registry for a type that is not yours | other code in the process uses it | `tf.custom_gradient` |
+# | inside a backward function, a custom gradient reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or the default | make it a function of `x` |
+# | an argument passed by keyword to a function under `tf.custom_gradient`, eagerly | the rule is not asked, without a warning | pass it by position |
+# | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
+# | `float(upstream)` of a scalar in a backward function | `tape.gradient` works eagerly, and fails through a compiled `tf.function` | TensorFlow operations; `tf.print` to look |
+# | a model saved without its custom gradient, tested in the process that saved it | gradients work there, where a fresh process has `LookupError` | load it in a fresh process |
+# | a custom gradient inside a backward function, in a SavedModel | in a fresh process `LookupError` at the second derivative | a backward function of ordinary, stable operations |
+# | an entry in the gradient registry for an operation that is not yours | other code in the process uses it | `tf.custom_gradient` |
 #
 # **Further reading**
 #

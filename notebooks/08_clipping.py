@@ -115,7 +115,7 @@ runtime.start(seed)
 # parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
 # ```
 #
-# So `clip` is given the gradients of all five parameters, before the step is taken:
+# So `clip` is given all five gradients, before the step is taken:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -151,15 +151,15 @@ assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 
 # %% [markdown]
 # Without clipping most of the ten die within the 40 steps of the picture: the gradient's norm overflows. With it none does.
-# So the networks *need* clipping? Section 2 has the run that answers this.
+# So the networks *need* clipping? Section 2 answers.
 #
 # **You will be able to**
 #
 # - say why a gradient explodes, and in which steps a limit acts (section 1),
 # - tell what clipping buys from what a smaller rate would have given (section 2),
 # - clip by value, by norm and by global norm, and say which of them turn the step (section 3),
-# - predict what each does with infinity, with overflow, and with a row that is used many times (sections 4 and 5),
-# - clip a gradient inside a model, at the place that you mean (section 6).
+# - predict what each does with infinity, overflow, and a row used many times (sections 4 and 5),
+# - clip a gradient inside a model, at the place you mean (section 6).
 
 # %% [markdown]
 # ## 1. What explodes
@@ -308,9 +308,9 @@ assert np.median(test["limit 5"]) < np.median(test["no clipping"]) - 0.01
 assert (test["limit 5"] < test["no clipping"]).sum() >= 5
 
 # %% [markdown]
-# The limit bought the **larger rate**, and the loss ended lower.
+# The few long gradients of section 1 made the rate 0.08 deadly; with them cut, it served for the other steps. The limit bought the **larger rate**, and the loss ended lower.
 #
-# Here is a limit that is far too low, and one that is far too high:
+# Now a limit far too low, and one far too high:
 
 # %% tags=["nbval-ignore-output"]
 
@@ -351,7 +351,7 @@ assert val_losses[5.0].max() < np.log(classes)
 # %% [markdown]
 # ## 3. Three ways to clip, and the direction
 #
-# "The gradient is too long" has three readings here. For dense float tensors of finite elements, a finite $c > 0$, no overflow or underflow, and but for rounding:
+# "The gradient is too long" has three readings here. For dense float tensors with finite elements and a finite $c > 0$, but for rounding, overflow and underflow:
 #
 # | | looks at | and if it is too large |
 # |---|---|---|
@@ -398,7 +398,7 @@ assert degrees([lone], [tf.clip_by_norm(lone, 3.5)]) < 0.05
 # %% [markdown]
 # By tensor, the first gradient stays; only the second is cut. The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so both are halved.
 #
-# A step of plain gradient descent points against the whole gradient, one long vector. Here its two parts are scaled differently, and it turns by 14.9°. In the check, clipping by value turns even a single gradient, $(4, 3)$: one of its entries is cut. The global norm kept the direction.
+# A step of plain gradient descent points against the whole gradient, one long vector. Here its two parts are scaled differently, and it turns by 14.9°. By value even a single gradient turns, such as $(4, 3)$ in the check. The global norm kept the direction.
 #
 # Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. Pull the limit down to 0.5: does the angle go on growing?
 
@@ -446,7 +446,7 @@ np.testing.assert_allclose(ends_at[1.0], 0.2, rtol=1e-5)
 # %% [markdown]
 # ## 4. Not finite
 #
-# What does clipping do with a gradient that is infinite?
+# What does clipping do with an infinite gradient?
 #
 # **Predict.** One element of the first gradient is infinite. How many elements of each are NaN after *global* clipping?
 
@@ -506,7 +506,7 @@ np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
 # `clip_by_norm` gives zeros in the first two cases, and no sign of trouble. So cast float16 gradients to float32 before you clip them.
 # In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. Leave the call out instead.
 #
-# Test the *norm*, not the elements, and skip a step whose norm is not finite.
+# Test the *norm*, not the elements: skip a step whose norm is not finite.
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
@@ -647,7 +647,7 @@ for name, f in places.items():
     print(f"clip {name:<14} received {received:<9}  dy/dv = {found[name]:.4g}")
 
 # %% [markdown]
-# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`, and use nothing but its result. Here it receives 100 and passes on 0.5. And clip *once*: the two clips of the last line limit two paths to 0.5 each, and their sum is 1.
+# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`, and use nothing but its result. And clip *once*: the two clips of the last line limit two paths to 0.5 each, and their sum is 1.
 #
 # If the gradient of a variable is all you want to limit, clip what the tape returns.
 
@@ -736,7 +736,7 @@ assert (last_step(turned_norms) == steps).all()
 assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0.12
 
 # %% [markdown]
-# Not here: both ways survive, and learn about equally well.
+# Not here: both survive, and learn about equally well.
 
 # %% [markdown]
 # And with Adam? So far a shorter gradient was a shorter step. Adam divides a running average of the gradient by the root of one of its square, entry by entry. Clip the global norm to 0.01, about a thousandth of what it is, and take the first step of each optimiser:
@@ -766,7 +766,7 @@ np.testing.assert_allclose(check_sgd[0] / check_sgd[1], 1001.2, rtol=1e-3)
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Each limit describes a set of allowed gradients: a cube, a product of balls, one ball. Does clipping return the *nearest* point of the set? These sets are convex, and for such a set there is a test that knows nothing of formulas: $p$ is the point of the set nearest to $g$
+# Each limit describes a set of allowed gradients: a cube, a product of balls, one ball. Does clipping return the *nearest* point of the set? For such convex sets there is a test that knows nothing of formulas: $p$ is the point of the set nearest to $g$
 # if and only if it lies in the set, and $(g - p)\cdot(z - p) \le 0$ for every $z$ in the set. Try it on random $g$ and $z$.
 
 # %%
@@ -834,14 +834,14 @@ for check_clip, check_size in sets.values():
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a limit is to make Adam's first step shorter | about as long as without, far above Adam's `epsilon` | a smaller rate |
-# | a limit that is too low | nearly all steps are cut, and 200 of them do not get far | plot the norm before clipping |
-# | Keras' `clipnorm` for the global norm | a step of another direction | `global_clipnorm` |
-# | a gradient holds an infinity | NaN everywhere after global clipping, a harmless number after clipping by value | test the norm, and skip the step |
+# | a limit to shorten Adam's first step, with clipped entries far above `epsilon` | a step about as long as without | a smaller rate |
+# | plain gradient descent with a limit too low for its rate | nearly all steps are cut, and the loss falls slowly | plot the norm before clipping |
+# | SGD with Keras' `clipnorm` for the global norm | a step of another direction, where it scales two tensors differently | `global_clipnorm` |
+# | a gradient holds an infinity | NaN in all dense gradients after global clipping, a harmless-looking number after clipping by value | test the norm, and skip the step |
 # | clipping float16 gradients like $(300, 4)$ by norm | zeros, or NaN | cast to float32 first |
 # | `tf.clip_by_norm` or `tf.clip_by_global_norm` with an infinite limit | NaN | leave the call out |
-# | clipping `IndexedSlices` in which one row occurs 16 times | a step four times the limit | add up the uses of each row first |
-# | a clip at the target, in the model | what comes after it multiplies the gradient again: 50 for a limit of 0.5 | clip at the source, once |
+# | clipping by norm an `IndexedSlices` of 16 equal slices of one row | a step four times the limit | add up the uses of each row first |
+# | a clip at the target, in the model | the rest of the backward pass multiplies the gradient again: 50 for a limit of 0.5 | clip at the source, once |
 #
 # **Further reading**
 #

@@ -106,8 +106,7 @@ plt.show()
 # One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a
 # constant, and $2x = 6$. To `tape_1` it is not: $2x + 3x^2 = 33$. Asking the first did not use up the second.
 #
-# The second tape holds a second **record**. The second tapes of this page watch another source, are dropped at another time, or record the first one's
-# backward pass.
+# The second tape holds a second **record**.
 #
 # **You will be able to**
 #
@@ -188,7 +187,7 @@ exercises.two_players.check(gradients_of_players)
 # %% [markdown]
 # ## 2. One tape inside another
 #
-# So far the tapes ran side by side. Now the inner one is asked while the outer one is still open. Take $y = x^4$ at $x = 2$, where
+# So far the tapes ran side by side. Now the inner one is asked while the outer is open. Take $y = x^4$ at $x = 2$, where
 # $y' = 4x^3 = 32$ and $y'' = 12x^2 = 48$.
 
 # %%
@@ -231,8 +230,8 @@ assert len(check_rows) > 1
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
 #
-# In section 1 the sources were tensors, and you named them with `watch`. The weights below are variables, and a tape left at its
-# default watches them as it meets them. Where a tape is to leave some of them out, `watch_accessed_variables=False` turns that off, and `watch` names the others.
+# Section 1's sources were tensors, named with `watch`. The weights below are variables, and a tape left at its
+# default watches them as it meets them. Where a tape is to leave some of them out, `watch_accessed_variables=False` turns that off, and `watch` names the others, a Keras variable by its `.value`.
 #
 # Take a model of two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -256,8 +255,7 @@ def two_layers():
 
 
 # %% [markdown]
-# Three tapes record one run of it. The first is left at its default. The second watches the last layer, the *head*. The third watches the inputs. Each of
-# them is then asked for all five gradients.
+# Three tapes record one run of it. The first is left at its default. The second watches the last layer, the *head*. The third watches the inputs. Each is asked for all five gradients.
 #
 # **Predict.** How many of the fifteen answers are `None`?
 
@@ -330,7 +328,7 @@ plt.show()
 # %% [markdown]
 # The first layer ran and left no record. The record begins at the product with `w2`.
 #
-# One tape that watches all five would have answered for all, in one backward pass.
+# One tape that watches all five would have answered for all, in one backward pass. On this page a second one records other lines, is dropped at another time (section 4), or records the first one's backward pass.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -440,7 +438,7 @@ plt.show()
 # %% [markdown]
 # The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivatives of `tanh` and of the square.
 #
-# The tape of the inputs has a single source, and keeps as much as the tape of all weights. Not the *number* of sources made the difference here, but
+# The tape of the inputs, a single source, keeps as much as that of all weights. Not the *number* of sources made the difference here, but
 # how much comes **after** them.
 #
 # Then there is the backward pass. To count it, put a probe behind each layer: an identity whose backward function counts its calls
@@ -529,8 +527,7 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# The tapes hold *references*: the twelve activations are in memory once, though `first` and `second` both keep them. `second` added none; had you
-# forgotten to drop it, it would still hold twelve.
+# The tapes hold *references*: the twelve activations are in memory once, though `first` and `second` both keep them. `second` added none; kept by mistake, it would still hold twelve.
 
 # %% [markdown]
 # ### Exercise: Pay for the head alone (5 min)
@@ -569,7 +566,7 @@ exercises.bill.check(answer)
 # %% [markdown]
 # ## 5. Two stretches, one chain
 #
-# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` alone between them. `tape_2`
+# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, and the two share `h` alone. `tape_2`
 # returns for `h` the **upstream gradient** that `tape_1` needs, and `output_gradients` takes it.
 
 # %%
@@ -665,8 +662,8 @@ for found in gradients.values():
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a source that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
-# | all weights are watched, and the last one's gradient is wanted | in section 4 twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
+# | a source made before the blocks that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
+# | all weights of twelve `tanh` layers are watched, and the last one's gradient is wanted | twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
 # | a tape that was not asked is still there | the activations that it keeps stay in memory | drop it, with `del` |
 #
 # **Further reading**

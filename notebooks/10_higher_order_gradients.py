@@ -92,8 +92,7 @@ with ExplainTape() as outer:
 print(table(outer, dy_dx, x))
 
 # %% [markdown]
-# Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, $3 \cdot x^2$. To the outer
-# tape they are two operations, run inside its block.
+# Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, $3 \cdot x^2$.
 #
 # **Predict.** Both tapes record the same line again, but now `inner.gradient` stands outside both blocks. What are the first and the second derivative?
 
@@ -150,9 +149,7 @@ print("dy/dt   =", dy_dt.numpy())
 print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
-# The outer tape was not told: watch `t` on both. Better still, write a function that returns a derivative. It gets order and watching right once, and
-# it can be applied to its own result: the inner call then runs inside the outer block. Of `lambda x: 2.0 * x`, though, the second derivative is
-# `None`, and the third an error.
+# The outer tape was not told: watch `t` on both. Better still, write a function that returns a derivative. It gets order and watching right once, and applies to its own result: the inner call then runs inside the outer block.
 
 
 # %%
@@ -195,6 +192,11 @@ for values, name, style, colour, where in curves:
 ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabel="value")
 plt.show()
 
+# %% [markdown]
+# Three surprises remain. The slope of `lambda x: 2.0 * x` is a constant: the second derivative is `None`, the third an error. In
+# `derivative(lambda v: v * t)(t)` both factors are the watched `t`: 6 and not 3, until you pass `tf.identity(t)`. And where `f` reads `x` by `tf.gather`,
+# the gradient can be an `IndexedSlices`, and the next call an error: `tf.convert_to_tensor` it first.
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 with ExplainTape() as untold:
@@ -216,6 +218,10 @@ assert check_line(t) is None
 with np.testing.assert_raises((AttributeError, TypeError)):  # which one depends on the version
     derivative(check_line)(t)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
+assert derivative(lambda v: v * t)(t) == 6.0
+assert derivative(lambda v: v * t)(tf.identity(t)) == 3.0
+with np.testing.assert_raises((AttributeError, TypeError)):
+    derivative(derivative(lambda x: tf.reduce_sum(tf.gather(x, [0, 0, 1]) ** 3)))(tf.constant([1.0, 2.0]))
 
 # %% [markdown]
 # ## 2. The gradient of a sum, not a Hessian
@@ -325,7 +331,7 @@ plt.show()
 # The outer tape's record, for the squared norm. The inner tape does not watch the kernel, and the outer gradient exists all the same.
 # The input gradient is $2\,(xW + b)\,W^{\mathsf T}$: the kernel enters twice, at `layer(inputs)` and at `inner.gradient`, the bias once.
 #
-# Here are two traps. First, let the loss be the plain sum of the layer's outputs.
+# Two traps. First, let the loss be the plain sum of the layer's outputs.
 #
 # **Predict.** What is now the gradient of the norm with respect to the bias?
 
@@ -367,11 +373,11 @@ gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), 
 
 # %% [markdown]
 # The seven rows of the input gradient are now alike: the sum of the kernel's columns, without input or bias. No path leads from the norm to the bias,
-# and that is `None`. Section 4 adds the ordinary loss, and a bias gets a gradient from there.
+# and that is `None`. Section 4 adds the ordinary loss, and a bias gets its gradient there.
 #
 # Second, a dead ReLU. `dead_loss` lets no output through: the input gradient is exactly zero, the least that its norm can be.
 #
-# **Predict.** What is the gradient of the *norm* at this best possible point?
+# **Predict.** What is the gradient of the *norm* at this best point?
 
 # %%
 exercises.dead_norm.guess(...)  # "zero", "NaN", "None" or "infinite"
@@ -428,7 +434,7 @@ exercises.penalty.check(penalised_gradient)
 # %% [markdown]
 # ## 4. Train with the penalty
 #
-# For each example $x_i$ with label $y_i$ take the cross-entropy $\ell_i$, and penalise its own input gradient:
+# For each example $x_i$ with label $y_i$ take the cross-entropy $\ell_i$, and penalise its input gradient:
 #
 # $$\frac1n \sum_i \Bigl( \ell_i + \lambda \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2 \Bigr).$$
 #
@@ -468,8 +474,7 @@ def train(model, x, labels, weight, epochs, rate):
 
 
 # %% [markdown]
-# The data are two interleaved half-moons with so much noise that they overlap. Both networks start from the same weights. The colours show the
-# probability that each network gives; the black line is the **decision boundary**, where it is one half.
+# The data are two interleaved half-moons, so noisy that they overlap. Both networks start from the same weights. The colours show each network's probability; the black line is the **decision boundary**, where it is one half.
 
 
 # %%
@@ -542,9 +547,8 @@ np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no e
 # %% [markdown]
 # ## 5. A second derivative that is wrong
 #
-# So far no layer was normalised. The *critic* of a Wasserstein GAN gives each sample a score. Gulrajani and others (2017) penalise the score's
-# gradient with respect to the input, and recommend layer normalisation. Here is a small critic, in float64: a kernel, layer
-# normalisation, softplus, and a weighted sum as the score. Seven samples' scores are added up, and the penalty is the squared norm
+# So far no layer was normalised. The *critic* of a Wasserstein GAN gives each sample a score. Gulrajani and others (2017) penalise the score's input gradient, and recommend layer normalisation. Here is a small critic, in float64: a kernel, layer
+# normalisation, softplus, and a weighted sum. Seven samples' scores are added up, and the penalty is the squared norm
 # of the sum's gradient with respect to the samples.
 
 # %%
@@ -638,9 +642,7 @@ plt.suptitle("The Hessian of the variance of three numbers")
 plt.show()
 
 # %% [markdown]
-# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. In the next check the second derivative with respect to the samples, along a random direction, is wrong through
-# `GroupNormalization(1)` and `BatchNormalization` with `training=True`, too. [A table](../ci/derivative_audit/RESULTS.md) lists more derivatives of
-# TensorFlow and Keras that are wrong.
+# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. The next check finds second derivatives through `GroupNormalization(1)` and `BatchNormalization` with `training=True` wrong, too. [A table](../ci/derivative_audit/RESULTS.md) lists more wrong derivatives of TensorFlow and Keras.
 #
 # The cure is to write the variance out. `RMSNormalization`, which subtracts no mean, agrees with its differences. Where the Keras layer has to stay,
 # see section 7.
@@ -711,7 +713,7 @@ print("weights (0, 1, 0):", row.numpy())
 
 # %% [markdown]
 # This is the middle row of the matrix in section 2. With other weights $v$ you get $v^{\mathsf T} H$, which is $Hv$ as $H$ is symmetric: a
-# **Hessian–vector product**. [12](12_forward_mode.ipynb) computes it in another way, and [14](14_without_the_matrix.ipynb) builds on it.
+# **Hessian–vector product**. [12](12_forward_mode.ipynb) computes it another way, and [14](14_without_the_matrix.ipynb) builds on it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -856,9 +858,9 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
 # | a tensor from outside, watched by the inner tape only | a second derivative of `None` | `watch` it on both |
 # | nested gradients taken for a Hessian | the Hessian's column sums | `jacobian` of the gradient |
-# | no path leads from the penalty to a bias | `None` | add the ordinary loss |
-# | `tf.norm` of an input gradient that is zero | in section 3 NaN in the kernel's gradient | penalise the squared norm |
-# | an input-gradient penalty through Keras' `LayerNormalization` | in section 5 a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
+# | no path leads from the penalty to a bias, run eagerly | `None` | add the ordinary loss |
+# | `tf.norm` of an input gradient that is zero | NaN in the kernel's gradient | penalise the squared norm |
+# | an input-gradient penalty through Keras' `LayerNormalization` | a wrong gradient of the kernel before it, and no warning | write the variance out, or use `tapelab.derivatives` |
 #
 # **Further reading**
 #

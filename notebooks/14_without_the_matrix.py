@@ -17,8 +17,7 @@
 # %% [markdown]
 # # Without the matrix
 #
-# A Hessian has $N^2$ entries, 4 TB in float32 for a million parameters. You can *multiply* by it without building it, and here products are enough
-# for a Newton step and for a spectrum.
+# A Hessian has $N^2$ entries, 4 TB in float32 for a million parameters. You can *multiply* by it without building it, and products are enough here for a Newton step and a spectrum.
 # **How do you use a Hessian that is too large to store?**
 
 # %% [markdown] tags=["badges"]
@@ -90,7 +89,7 @@ Hv = outer.gradient(g, variables, output_gradients=v)
 print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
 
 # %% [markdown]
-# The second cell multiplied that matrix by a vector $v$, and the result takes 0.3 MB. The matrix was never built.
+# The second cell multiplied that matrix by a vector $v$ and never built it; the result takes 0.3 MB.
 #
 # **You will be able to**
 #
@@ -190,9 +189,9 @@ assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 # balance, about $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ is left, or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$, and this network comes near both. This $v$ has length 273, so the
 # best $h$ is below a thousandth.
 #
-# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$. `output_gradients=v` forms the inner product.
+# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$, since $H$ is symmetric; the derivative of a straight-through gradient need not be. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape.
+# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape. `ForwardAccumulator` refuses Keras's own variables: `variables` holds TensorFlow's, inside them.
 
 
 # %%
@@ -233,7 +232,7 @@ print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(
 
 # %% [markdown]
 # Both are exact here but for rounding, and cost a few gradients, not $N$. With the `LayerNormalization` in the check below, both are wrong
-# ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right.
+# ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right. Sections 3 to 5 take the first.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -339,8 +338,7 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds. Where $p^\top H p \le 0$, the `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug, in place of
-# damping.
+# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds. Where $p^\top H p \le 0$, the `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
 
@@ -580,13 +578,13 @@ assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < be
 # L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum pays for each with ten to thirty products. Gradient descent does not get there
 # (`inf`).
 #
-# **The price decides.** All products of one CG solve are taken at the same $w$, and each computes the logits and the gradient there once more.
+# **The price decides.** All products of one CG solve are taken at the same $w$, and each computes logits and gradient there once more.
 # **Linearise** the gradient once for each step, and keep what depends on $w$ alone: for softmax regression the probabilities $p$. With $X$ the pixels,
 # $V$ the direction as a matrix and $Z = XV$,
 #
 # $$Hv:\qquad X^\top \bigl(p \odot (Z - \textstyle\sum_k p_k Z_k)\bigr) / m + \text{weight decay} \cdot V.$$
 #
-# **Predict.** From scratch $Hv$ took four matrix products. How many does it take now?
+# **Predict.** From scratch $Hv$ took four matrix products. How many now?
 
 # %%
 exercises.linearised.guess(...)  # a whole number
@@ -671,7 +669,7 @@ plt.show()
 # %% [markdown]
 # ## 4. Going further: a loss that is not convex
 #
-# The next Hessian has negative eigenvalues on the way. A `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
+# A `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
 #
 # $$G = \tfrac{2}{m} J^\top J, \qquad Gv = \tfrac{2}{m} J^\top (Jv).$$
 #
@@ -770,7 +768,7 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos
 #
-# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and with it a small tridiagonal matrix $T = Q^\top H Q$. Its eigenvalues serve as approximations of $H$'s: in exact arithmetic they lie between the lowest and the highest.
+# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and a small tridiagonal matrix $T = Q^\top H Q$. With fewer steps than $H$ has rows, in exact arithmetic, $T$'s eigenvalues lie between $H$'s lowest and highest. Read the outermost: an inner one may lie where $H$ has none.
 
 
 # %%
@@ -792,7 +790,7 @@ def lanczos(product, start, steps):
 
 
 # %% [markdown]
-# Take softmax regression at its minimum: a 650 × 650 matrix, small enough to know every eigenvalue for comparison. The model tells ten classes apart.
+# Take softmax regression at its minimum: a 650 × 650 matrix, small enough to know every eigenvalue. The model tells ten classes apart.
 #
 # **Predict.** How many of the 650 eigenvalues stand clear of all the others?
 
@@ -813,7 +811,7 @@ assert 4.0 < 2 / ritz[-1] < 8.0
 assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 
 # %% [markdown]
-# Nine, and not ten: raising all ten logits by the same amount changes nothing but the penalty. That nine stand *clear* is the pixels' doing: their mean is far from zero. With the mean taken out of the pixels, the gap after the ninth eigenvalue all but closes. Sixty products gave the nine to three digits.
+# Nine, and not ten: raising all ten logits by the same amount changes nothing but the penalty. That nine stand *clear* is the pixels' doing: with their mean taken out, the gap after the ninth eigenvalue all but closes. Sixty products gave the nine to three digits.
 #
 # The largest one is the speed limit of gradient descent. Near this minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 was worse.
 #
@@ -876,10 +874,10 @@ for signs in np.random.default_rng(seed).choice([-1.0, 1.0], size=(20, len(origi
 assert abs(counted - 9) < 4  # its standard deviation is about 1
 
 # %% [markdown]
-# In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the starting point, all weights zero, the
+# In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the start, all weights zero, the
 # nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over starts, its weight counts all nine. Sixty steps return several: rounding brings in copies.
 #
-# And the network of the opening, with its 22.5 GB of Hessian? Here twenty products give its largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
+# For the opening's network twenty products give the largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
 
 # %% tags=["nbval-ignore-output"]
 sizes = [int(tf.size(w)) for w in variables]
@@ -920,7 +918,7 @@ exercises.trace.check(trace)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# [13](13_hessians_and_newton.ipynb) damps a Newton step by the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Different eigenvalues differ clearly in magnitude. Return the lowest, which is negative here, as a
+# [13](13_hessians_and_newton.ipynb) damps a Newton step by the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v`, to start from, has a part along every eigenvector. Different eigenvalues differ clearly in magnitude. Return the lowest, which is negative here, as a
 # scalar of the dtype of `v`. Take at most 1000 products. One of the matrices tried has more rows than that.
 
 
@@ -992,11 +990,11 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a product by differences in float32 | four of seven digits, for a tanh network | differentiate the gradient |
+# | a product by differences in float32 | at the best step, four of seven digits for a tanh network | differentiate the gradient |
 # | a gradient that is `IndexedSlices`, in `jvp` or as `gradient`'s target | `AttributeError` | `tf.convert_to_tensor` inside the block |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
-# | each product of a CG solve starts at the loss again | Newton–CG seems to lose | linearise once for each step |
+# | each product of a CG solve starts at the loss again | twice the matrix products, for softmax regression | linearise once for each step |
 # | equal eigenvalues | eight steps of Lanczos show one | average the weights over random starts |
 #
 # **Further reading**
@@ -1011,4 +1009,4 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # - L. Sagun, L. Bottou, Y. LeCun (2016), ["Eigenvalues of the Hessian in deep learning"](https://arxiv.org/abs/1611.07476); V. Papyan (2019), ["Measurements of three-level hierarchical structure in the outliers in the spectrum of deepnet Hessians"](https://arxiv.org/abs/1901.08244). B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
 #
 # **Read next:** [15 Batch Jacobians](15_batch_jacobians.ipynb) asks for one Jacobian for each example;
-# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures a Hessian against its products with vectors.
+# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures a Hessian against its products.

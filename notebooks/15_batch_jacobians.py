@@ -134,7 +134,7 @@ print("einsum:        ", selected.shape, selected[2, 0].numpy().round(3))
 print("batch_jacobian:", per_example.shape, per_example[2, 0].numpy().round(3))
 
 # %% [markdown]
-# The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target. `gradient` differentiates its
+# How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target. `gradient` differentiates its
 # sum. Here output 0 of example `n` moves with its own input alone, so row `n` of the result belongs to it:
 # one backward pass serves the whole batch.
 #
@@ -275,7 +275,7 @@ with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError): 
 tf.get_logger().setLevel("ERROR")
 
 # %% [markdown]
-# No error and no warning. `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. So ask for a **certificate**: draw one example at random, and compute it alone.
+# Silently `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. So ask for a **certificate**: of a function that draws no random numbers and changes no variable, compute one example alone.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -289,8 +289,7 @@ def certified(function, rows, elements):
 print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
 print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
 # %% [markdown]
-# Both faults above show in every row. Where a branch depends on the row, test one row of each branch. And do the rows
-# add up to what training uses? Here the loss is a mean over independent examples, so their mean has to be the batch's gradient:
+# Both faults above show in every row. Where a branch depends on the row, test one row of each branch. A second test: here the loss is a mean over independent examples, so the rows' mean has to be the batch's gradient:
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape_of_losses:
@@ -364,7 +363,7 @@ exercises.shared_weights.check(per_example_gradients)
 # %% [markdown]
 # ## 4. Clip each example's gradient
 #
-# Suppose that one label was stored in the wrong unit, a hundred times too large. Compare directions by the cosine of the angle between them: 1 for the
+# Suppose that one label was stored in the wrong unit, a hundred times too large. Compare directions by the cosine of their angle: 1 for the
 # same direction, 0 for a right angle.
 
 # %%
@@ -401,10 +400,10 @@ ax.set(xlim=(0, 1.1 * float(np.max(norms))), yticks=range(batch))
 plt.show()
 
 # %% [markdown]
-# The mean points where the bad example points. Clipped one by one, the gradients have a mean that points with the healthy ones again. Clipping the
+# The mean points where the bad example points. Clipped, the gradients have a mean that points with the healthy ones again. Clipping the
 # mean's norm ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
-# Clipping each gradient gives its example one vote at most: none contributes more than a seventh of the limit.
+# Clipping each example's gradient, over all its variables at once, gives it one vote at most: none contributes more than a seventh of the limit.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -419,7 +418,7 @@ np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine
 # ## 5. When the examples are not independent
 #
 # `batch_jacobian` assumes two things of the batch. The first axis of target and source is the batch: it checks that they have the same size, and raises an
-# error if not. With as many outputs as inputs, a batch that stands last gets through.
+# error if not. With as many outputs as inputs, a batch that stands last gets through. A target of shape (7,) is refused too: give it a second axis.
 #
 # ### Exercise: The batch is the last axis (6 min)
 #
@@ -479,7 +478,7 @@ with tf.GradientTape() as unnoticed_tape:  # as many outputs as inputs, and the 
 assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batch, batch)
 
 # %% [markdown]
-# No error and no warning. Both full Jacobians on one scale:
+# Both full Jacobians on one scale:
 
 # %% alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: independent and coupled, on one scale
@@ -632,13 +631,13 @@ for network in (
 #
 # $$\sum_{m,o} (u_{mo} - u_{no})\,\text{full}[m,o,n,i].$$
 #
-# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random weights see the coupling here. They
+# If $u$ is the same for all examples, this is zero **for every coupling there is**. Random cotangents see the coupling here. They
 # cannot see one that is off at this `x`, behind a ReLU for example, nor one that rounding hides.
 #
 # ### Exercise: Which of them may use batch_jacobian? (5 min)
 #
 # `x` has shape (3, 4), one example in each row, and `kernel` has shape (4, 3). For which of these functions does `tape.batch_jacobian(f(x), x)` equal the
-# diagonal of the full Jacobian, `tf.einsum("bobi->boi", tape.jacobian(f(x), x))`? Say `True` or `False` for each; decide before you try it.
+# diagonal of the full Jacobian, `tf.einsum("bobi->boi", tape.jacobian(f(x), x))`? Say `True` or `False` for each, before you try it.
 #
 # | | `f(x)` |
 # |---|---|
@@ -742,7 +741,7 @@ exercises.laplacian.check(laplacians)
 #
 # $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$
 #
-# with the per-example gradients $g_n$. Predict it from them, then draw 400 mini-batches of each size and measure.
+# with the per-example gradients $g_n$. Predict it, draw 400 mini-batches of each size and measure.
 
 # %% tags=["nbval-ignore-output"]
 features, labels = tf.random.normal((examples, inputs)), tf.random.normal((examples, outputs))
@@ -801,7 +800,7 @@ assert share[3] / share[2] < 1.1
 # %% [markdown]
 # ## 9. Going further: in one line
 #
-# `tapelab.derivatives` has both, as functions of a function. By definition row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is not this example's share of the
+# `tapelab.derivatives` has both. By definition row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is not this example's share of the
 # whole batch's: compare the rows' mean with the tape's gradient.
 
 
@@ -915,9 +914,9 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # |---|---|---|
 # | under `vectorized_map`, with two rows or more: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
-# | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
-# | testing independence with ones | batch normalisation passes | random cotangents |
-# | the inner `batch_jacobian` is called outside the outer tape | zeros | call it inside |
+# | `batch_jacobian` behind batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
+# | independence of examples tested with cotangents of ones | batch normalisation passes | random cotangents |
+# | the inner `batch_jacobian` is called outside the outer tape | zeros from the outer `batch_jacobian`, `None` from `gradient` | call it inside |
 # | clipping the mean's norm against one bad example | a shorter step in its direction | clip each example's gradient |
 #
 # **Further reading**
@@ -929,5 +928,5 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # - S. McCandlish, J. Kaplan, D. Amodei and others (2018), ["An empirical model of large-batch training"](https://arxiv.org/abs/1812.06162): the gradient noise scale.
 # - S. Ioffe, C. Szegedy (2015), ["Batch normalization: Accelerating deep network training by reducing internal covariate shift"](https://arxiv.org/abs/1502.03167).
 #
-# **Read next:** [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures, in passes, seconds and bytes, what this part has built;
+# **Read next:** [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this part has built;
 # [19 Fit and error bars](19_fit_and_error_bars.ipynb) uses one row for each data point.

@@ -129,7 +129,7 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 # *however many weights there are*. This is the **cheap-gradient principle**: where each operation's backward rule costs a small multiple of the
 # operation, so does the whole gradient. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983).
 #
-# Multiplications can be counted off the traced graph, before anything runs.
+# The multiplications of matrix products can be counted off the traced graph, before anything runs, unless they stand in another `tf.function`.
 
 
 # %%
@@ -150,7 +150,7 @@ print(f"ratio:    {multiplications(gradient) / multiplications(forward):11.2f}")
 
 # %% [markdown]
 # Forwards, the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications. The gradient takes three times that, less the
-# largest product: nobody asks for the gradient of the data. So the ratio is 2.25.
+# largest product: nobody asks for the gradient of the data. Hence 2.25.
 #
 # A Hessian–vector product ([14](14_without_the_matrix.ipynb)) differentiates the gradient once more.
 #
@@ -187,7 +187,7 @@ assert layers[0] == max(layers)
 assert 2 < count["HVP"] / count["gradient"] < 3
 
 # %% [markdown]
-# Again each product of the gradient adds two more at most: less than three gradients. Now the same ratios by the clock:
+# Again each product of the gradient adds two more at most: less than three gradients. By the clock:
 
 # %% tags=["nbval-ignore-output"]
 seconds = medians(runs, 5 * calls)
@@ -218,7 +218,7 @@ plt.show()
 # %% [markdown]
 # A measured time also holds `tanh`, the start of the operations, and memory.
 #
-# **Its hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
+# **The principle's hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
 #
 # **Predict.** Its gradient writes how many numbers, as a multiple of what the function writes, if the vector has 100,000 entries: "about 3", "about 500" or "about 50,000"?
 
@@ -285,7 +285,7 @@ np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
 #
 # In fine-tuning only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number of multiplications of all matrix
 # products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`, and
-# `batch` is the number of examples. The tape watches the trained weights alone, and TensorFlow leaves out what nobody asks for.
+# `batch` is the number of examples. The tape watches the trained weights alone, and of these products TensorFlow leaves out what nobody asks for.
 
 
 # %%
@@ -356,7 +356,7 @@ for what, numbers in counted.items():
     print(f"{what}: from n = {n[0]} to {n[1]}, {numbers[1] / numbers[0]:.2f} times; slope {exponent(n, numbers):.2f}")
 
 # %% [markdown]
-# The counts say slopes 2 and 1. Now the clock:
+# Slopes 2 and 1. By the clock:
 
 # %% tags=["nbval-ignore-output"]
 times = medians(
@@ -396,7 +396,7 @@ for w, v in points[:3]:
 # ### Exercise: An exponent under a fixed cost (10 min)
 #
 # The start of the operations is a fixed cost $a$: a call takes $a + c\,n^p$. Find $p$ from measurements without noise. `n` and `cost` are NumPy
-# arrays of the same length, 3 or more; `n` doubles from each entry to the next. Neither $a$ nor $c$ is known. Return a number.
+# arrays of the same length, 3 or more; `n` doubles from each entry to the next. Neither $a$ nor $c$ is known.
 
 
 # %%
@@ -458,8 +458,8 @@ size = {  # in bytes, float32
 exercises.fits.check(size)
 
 # %% [markdown]
-# The result is not all that is held. A tape keeps what its backward rules read: of the chain below, the result of every layer.
-# Count them with weak references, as in section 4 of [09](09_multiple_tapes.ipynb).
+# Beside the result, a tape keeps at least what its backward rules read: of the chain below, the result of every layer.
+# Count them with weak references ([09](09_multiple_tapes.ipynb), section 4).
 
 # %%
 chain = [tf.random.normal((32, 32)) / np.sqrt(32) for _ in range(24)]
@@ -516,8 +516,8 @@ del tape_again
 # ## 4. Checkpointing: memory for work
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
-# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. `tf.recompute_grad(block)` does this. This
-# is *checkpointing*, or rematerialisation.
+# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation. `tf.recompute_grad(block)` does it,
+# for a block that gets its tensors as positional arguments: a weight of this chain taken from outside gets `None`.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 
@@ -555,7 +555,7 @@ print("most alive at once:    ", max(held_checkpointed))
 # %% [markdown]
 # Six checkpoints instead of 24 results, and every layer runs twice. The gradient is the same but for rounding. With $k$ blocks of $n / k$ such layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. Among equal blocks a $k$ near $\sqrt n$ is best, with about $2\sqrt n$.
 #
-# Equal blocks are not the best. When the backward pass reaches the first block, the other checkpoints are gone, and their room is free. So let the first block be the longest, and each one after it shorter by one.
+# Equal blocks are not the best. When the backward pass reaches the first block, the other checkpoints are gone. So let the first block be the longest, and each one after it shorter by one.
 #
 # **Predict.** Blocks of 7, 6, 5, 4 and 2 layers. How many results are alive at once, at most, and how many evaluations does it take?
 
@@ -765,7 +765,7 @@ assert len(check_traces) == 3  # two Python numbers, and one for all tensors
 # ### Exercise: From which call on does compiling pay? (5 min)
 #
 # The first call of a graph takes `first_call` seconds, tracing included, and each later one `later_call`. Every eager call takes `eager_call`. Return the least number of calls
-# after which the graph has taken *less* time in total than eager, or `None` where it never has. The call that traces counts as a call.
+# after which the graph has taken *less* time in total than eager, or `None` where it never has.
 
 
 # %%
@@ -783,7 +783,7 @@ exercises.pays.check(pays_from)
 #
 # $$\text{forward: } 4w \cdot 2, \qquad \text{reverse: } 4w\,(\text{layers} + 1)$$
 #
-# bytes for one example, beside the weights and the Jacobian. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. The solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units.
+# bytes for one example, beside the weights and the Jacobian. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. On the solid line both modes take the same number of passes, on the dashed one they hold the same bytes; the function has 24 layers of 256 units.
 
 # %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
 modes.figure().show()
@@ -849,7 +849,7 @@ assert error < 1e-3
 # | slices of a long vector in a loop | a gradient that writes a whole vector for each | slice or gather once |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
-# | a deep network on a plain tape, short of memory | each layer's results are kept | `tf.recompute_grad` around blocks |
+# | a deep network on a plain tape, short of memory | each layer's results are kept | `tf.recompute_grad` around blocks, their tensors as positional arguments |
 # | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**
@@ -857,9 +857,9 @@ assert error < 1e-3
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
 # - S. Linnainmaa (1976), ["Taylor expansion of the accumulated rounding error"](https://doi.org/10.1007/BF01931367): reverse accumulation, from his thesis of 1970.
 # - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
-# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: what each mode costs, sparsity, checkpointing.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what each mode costs, sparsity, checkpointing.
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
 # - A. Griewank, A. Walther (2000), ["Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation"](https://doi.org/10.1145/347837.347846).
 # - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174).
 #
-# **Read next:** [00 Start here](00_start_here.ipynb) has the map of the collection, and its paths.
+# **Read next:** [00 Start here](00_start_here.ipynb) has the map of the collection.

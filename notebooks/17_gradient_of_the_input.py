@@ -95,7 +95,7 @@ def accuracy(x):
 print(f"right for {accuracy(x):.1%} of {len(x)} scenes that it has not seen")
 
 # %% [markdown]
-# Now eight lines. Each pixel moves by at most 0.1, in the direction in which the loss grows.
+# Each pixel moves by at most 0.1, in the direction in which the loss grows.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -148,7 +148,7 @@ np.testing.assert_array_equal(x[i, 8:, 8:, 0], images.x_test[i])  # the quarter 
 #
 # The tape needs one thing from you. A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. The gradient then has the shape of the picture, one number for each pixel. The loss is *summed* over the scenes. In this network each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
 #
-# To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is that of $d_i = \varepsilon\operatorname{sign} g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$. Each of 256 pixels adds its little.
+# To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is that of $d_i = \varepsilon\operatorname{sign} g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$.
 #
 # **Predict.** The rival is a step of the same size in a *random* direction: each pixel moves by 0.1, up or down as a coin falls. For how many per cent of the scenes is the network still right?
 
@@ -175,7 +175,7 @@ assert 8 < ratio < 30
 assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 
 # %% [markdown]
-# With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. Here the network is hardly worse for noise of that size, and much worse where all pixels pull the same way.
+# With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. The gradient's signs make all pixels pull the same way.
 #
 # The step goes along a gradient that holds at the old picture. *Projected gradient descent* takes several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene: here ten. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
 
@@ -222,6 +222,8 @@ assert tf.reduce_max(stepped) <= 1.0
 # %% [markdown]
 # Ten steps find more. Twenty throws do not come near the one step. The questions do: they are the gradient by differences, from 257 forward passes. The tape took one forward and one backward pass.
 #
+# Multiply this network's logits by a thousand: no answer changes, but for nineteen scenes in twenty the loss's gradient is exactly 0 in float32, and the ten steps find nearly nothing. So count such scenes first.
+#
 # ### Exercise: Towards an answer of your choice (6 min)
 #
 # Let the network see a *chosen* digit. Write one step. `gradient_of(x, y)` gives the gradient of the loss by the picture `x`, with `y` taken for the true label; `wanted` holds the labels to reach. Pixels move by `epsilon` and stay between 0 and 1.
@@ -259,7 +261,7 @@ for name, gradient in (("logit", saliency), ("probability", of_probability)):
     print(f"gradient of the {name:11}: median size {np.median(sizes):.1e}, smallest {sizes.min():.0e}")
 
 # %% [markdown]
-# Where this network gives the digit a probability of 0.999, the softmax is flat: the probability's gradient is small where the answer is clearest. **Take the logit**, or mind the scale.
+# Where this network gives the digit a probability of 0.999, the softmax is flat: the probability's gradient is small where the answer is clearest. **Take the logit**, or mind the scale. Add one function of the picture to all ten logits, and no probability changes, but this map does; the logit's lead over the largest of the others is free of that.
 #
 # Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there in the mean.
 
@@ -330,7 +332,7 @@ assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
 
 # %% [markdown]
-# This noise buys little, and the square much. Squaring moves a map's mass from its small values to its large ones. The gradient is the same. Compare maps at the same power. From here on: sizes.
+# This noise buys little, and the square much. Squaring moves a map's mass from its small values to its large ones. Compare maps at the same power. From here on: sizes.
 
 # %% [markdown]
 # ## 3. Integrated gradients
@@ -472,9 +474,9 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
     print(f"{name:26} share {grades[name]:.2f}")
 
 # %% [markdown]
-# The two differ in one line. Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and an active channel's gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average over all places followed, the two maps would be one.
+# Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and an active channel's gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average over all places followed, the two maps would be one.
 #
-# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check). Here those weights are the gradient.
+# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check).
 #
 # A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: add up $(x - \text{grey})\cdot\nabla F$ over each patch.
 
@@ -627,7 +629,7 @@ assert np.mean(x == 0) > 0.4
 assert of_mean_digit > max(trained for trained, _ in pointing.values()) + 0.03
 
 # %% [markdown]
-# The three maps did depend on the network. For the last two the first measure hid it: a similarity that counts what is equal by construction. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
+# The three maps did depend on the network. For the last two the first measure hid it: a similarity that counts what is equal by construction. What likeness is left where the scene is not black may come from that factor, too. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -676,12 +678,12 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # |---|---|---|
 # | the picture is not watched | `None` | `tape.watch(x)` |
 # | inner layer in one call, score in another | `None` | one model with both outputs |
-# | the probability's gradient | nearly 0 where the network is sure | take the logit |
+# | the probability's gradient | nearly 0 where the network is sure | take the logit, or its lead over the largest of the others |
 # | too few steps of integrated gradients | a sum that misses the difference | print both, and add steps |
 # | a black baseline on dark pictures | nothing on black pixels | say "compared with what", try another |
 # | a similarity that counts what is 0 in every map | 0.9 for a network that knows nothing | leave it out, or measure against something known |
 # | a high share in the right place | a template that never saw the network has it, too | draw the weights anew: the share must fall |
-# | random noise as the test of robustness | a network that seems robust | the gradient's signs, several projected steps |
+# | random noise as the test of robustness | a network that seems robust | several projected steps along the gradient's signs, and a count of the pictures whose gradient is 0 |
 #
 # **Further reading**
 #

@@ -158,15 +158,11 @@ np.testing.assert_array_equal(flat(found["Careless", True]), flat(found["Careles
 # | its own loss alone | `self.losses`: the penalties of the layers |
 # | returns the loss of one batch | the mean over the epoch |
 #
-# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics. The mean of the loss you keep for yourself, and `replicas` is 1 until section 5.
+# `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics and returns them all. The first of `self.metrics`, the mean of the loss, you update yourself, and `replicas` is 1 until section 5.
 
 
 # %%
 class Careful(keras.Model):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.mean_loss = keras.metrics.Mean(name="loss")
-
     def train_step(self, batch):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         with tf.GradientTape() as tape:
@@ -175,8 +171,8 @@ class Careful(keras.Model):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.mean_loss.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
-        return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        return self.compute_metrics(x, y, predicted, sample_weight)
 
 
 # %% [markdown]
@@ -199,12 +195,13 @@ sizes = [np.linalg.norm(model.get_weights()[0]) for model in (with_penalty, with
 assert sizes[0] < 0.97 * sizes[1]  # the penalty keeps the kernel small; the careless step forgets it
 watched = network(Careful)
 watched.compile("sgd", cross_entropy, metrics=["accuracy"])
-history = watched.fit(x[:100], y[:100], batch_size=64, verbose=0).history
-assert set(history) == {"loss", "accuracy"}
-assert history["loss"][0] > 0.1
+history = watched.fit(x[:100], y[:100], batch_size=64, validation_data=(x[:100], y[:100]), verbose=0).history
+assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+assert min(history["loss"][0], history["val_loss"][0]) > 0.1
+np.testing.assert_allclose(history["val_loss"][0], watched.evaluate(x[:100], y[:100], verbose=0)[0], rtol=1e-5)
 
 # %% [markdown]
-# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Return `self.compute_metrics(…)` alone, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows a mean of the loss, and nobody updates it.
+# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Leave out the line with `self.metrics[0]`, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows its mean of the loss, and nobody has updated it. `validation_data`, and with it `EarlyStopping`, work as before: the test step is still Keras' own.
 #
 # ### Exercise: The loss of a careful step (6 min)
 #
@@ -262,7 +259,7 @@ print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 # %% [markdown]
 # The four images of the last part count eight times as much as the others. The cure: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
 #
-# With `BatchNormalization` sums do not mend it. In training it subtracts the mean of the *part*, which is not the mean of the batch.
+# A penalty is no sum over the examples: add it once, not in each part. And with `BatchNormalization` sums are no cure: in training it subtracts the mean of the *part*, which is not the mean of the batch.
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -336,8 +333,8 @@ class Scaled(Careful):
             gradients, _ = tf.clip_by_global_norm(gradients, self.limit)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.mean_loss.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
-        return {**self.compute_metrics(x, y, predicted, sample_weight), "loss": self.mean_loss.result()}
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        return self.compute_metrics(x, y, predicted, sample_weight)
 
 
 class Clipped(Scaled):
@@ -501,7 +498,7 @@ np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenal
 # %% [markdown]
 # ## 5. Two replicas
 #
-# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and here `all_reduce` adds up the gradients. Two virtual CPUs are enough to see what can go wrong. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
+# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and here `all_reduce` adds up the gradients. Two virtual CPUs will do here. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
 
 # %%
 tf.get_logger().setLevel("ERROR")  # a strategy tells of each sum over the replicas
@@ -573,7 +570,7 @@ for kind in (keras.Model, Careful, Scaled):
     np.testing.assert_allclose(of_two, of_one, atol=1e-5)
 
 # %% [markdown]
-# It is section 2 once more. Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: `Careful` steps rightly, and multiplies by `replicas` because `fit` would print half the loss.
+# Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -604,7 +601,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # ## Recap
 #
 # - A step of your own keeps sample weights, `training=True`, the layers' penalties and the mean loss, or loses them without a word. Before you change it, it reproduces `fit` (section 1).
-# - The gradient of a batch's mean loss is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization`, in training, parts are another function (section 2).
+# - The gradient of a batch's mean loss is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization`, in training, parts are another function, and a penalty is added once (section 2).
 # - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needed no scale here, and has fewer digits (section 3).
 # - For a penalty on a gradient, call the inner `gradient` inside the outer tape. Switch a new term off to see that it was on (section 4).
 # - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
@@ -614,8 +611,8 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # | `x, y, _ =` in `train_step` | class weights change nothing | hand `sample_weight` to `compute_loss` |
 # | `self(x)` | dropout off, moving averages still | `self(x, training=True)` |
 # | a loss of your own, without `self.losses` | penalties do nothing | `compute_loss`, or add them |
-# | no mean of the loss | `loss: 0.0000e+00` | a `Mean` of your own, updated |
-# | mean of the parts' means | a last, smaller part counts too much | sums, divided once |
+# | no mean of the loss | `loss: 0.0000e+00` | update `self.metrics[0]`, Keras' own mean |
+# | mean of the parts' means | a last, smaller part counts too much | sums, divided once; a penalty added once |
 # | no `scale_loss` in mixed float16 | here SGD learns nothing | `self.optimizer.scale_loss(loss)` inside the tape |
 # | clipping in the step, scaled | here SGD learns nothing | clip in the optimiser |
 # | inner `gradient` outside the outer tape | the penalty has no effect | inside |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 23 to read, 5 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 5 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -549,11 +549,11 @@ assert 0.01 < bend / thinness / np.mean(np.abs(own[far, 0])) < 0.07  # in units 
 assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the two decays
 
 # %% [markdown]
-# About 85 %: fifteen in a hundred are outside, three times as many as there should be. All four widths are right, and the *region* is wrong.
+# About 85 %: three times as many are outside as there should be. All four widths are right, and the *region* is wrong.
 #
 # The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
 #
-# The pictures show a second thing: most of the fits outside lie on *one* side, the side to which the banana bends.
+# Most of the fits outside lie on *one* side, to which the banana bends.
 #
 # Move the noise. The same random numbers grow, and each fit moves on its own path:
 
@@ -577,7 +577,7 @@ for level, low, high in ((0.002, 0.94, 0.96), (0.02, 0.87, 0.91), (0.04, 0.78, 0
 #
 # $$\lVert f(b) - f(p) \rVert^2 / \hat\sigma^2 \le 9.49 .$$
 #
-# The opening showed why this should do better. All fits gave one curve; what scattered were the numbers. The parameters are the curve's coordinates. It is the coordinates that bend, and the curve does not care which coordinates describe it.
+# In the opening all fits gave one curve; what scattered were the numbers. The parameters are the curve's coordinates. It is the coordinates that bend, and the curve does not care which coordinates describe it.
 
 # %% tags=["nbval-ignore-output"]
 coarse_variance = coarse**2 * variance
@@ -620,7 +620,7 @@ plt.show()
 #
 # $$S(p) \le S_{\min} + 9.49\, \hat\sigma^2 .$$
 #
-# This is Beale's region (1960). Near the minimum that is nearly the ellipsoid, since $S$ is nearly quadratic there. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
+# This is Beale's region (1960). Near the minimum $S$ is nearly quadratic. Where the residuals are small, that is nearly the ellipsoid: half of $S$'s Hessian is $J^\top J$ and a term that they weigh. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
 
 # %% tags=["nbval-ignore-output"]
 by_own_ellipsoid = tf.reduce_sum(tf.linalg.matvec(own_J, p - coarse_fits) ** 2, axis=1) / own_variance
@@ -631,7 +631,9 @@ print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limi
 # %% [markdown]
 # Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the limit that is exact for a linear model is a little larger, 9.87, from the $F$ distribution.)
 #
-# When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
+# When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, the model is straight enough for $C$. If not, quote the region, or the refits themselves.
+#
+# That tests straightness alone, with your model and independent noise. Where neighbours share their noise, or the counter has a small background that the model lacks, refits agree with a $C$ that is far too small. So first plot the residuals, and look for neighbours of one sign.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -831,9 +833,9 @@ np.testing.assert_allclose(np.std(normal, axis=(0, 1)), wide, rtol=0.1)
 np.testing.assert_allclose(np.mean(normal, axis=(0, 1)), 0, atol=0.15)
 
 # %% [markdown]
-# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights found, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, err here to the other side: they are wider.
+# Narrower, in this run. Where there are points the two agree to about a tenth, and one Jacobian is enough. In the gap it is not. The fit is the *most probable* set of weights found, and that is a short vector. The samples are much longer, and in the gap their curves react much more strongly to the weights (the check). One set of weights knows nothing of that. The refits, each from its own draw of the prior, err here to the other side: they are wider. A rival without chains or gradients agrees with the sampled width (the appendix).
 #
-# So quote the Jacobian's error bar among the data. For a gap, sample or refit with the prior's draw; and remember how much of it is your prior.
+# So quote the Jacobian's error bar among data as dense as these. For a gap, sample or refit with the prior's draw; and remember how much of it is your prior.
 
 # %% [markdown]
 # ### Exercise: The error bars of a network (8 min)
@@ -953,7 +955,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # %% [markdown]
 # <details><summary>Appendix: over how many seeds this was seen</summary>
 #
-# Ten curves, each with measurements of its own, and the 20 chains' agreement ($\hat R$, from within-chain and between-chain variances) at most 1.007. In the gap the sampled width was 0.9 to 3.9 times that of one Jacobian in the median over 25 places; on nine of ten curves it was more than 1.3 times. At the points it was 0.95 to 1.08 times. The refits' width in the gap was 1.08 to 1.38 times the sampled one, at the points 1.04 to 1.25 times. The samples were 2.1 to 5.1 times as long as the fit, and the gradient of the curve with respect to the weights 1.8 to 3.1 times as large in the gap. On one curve the Jacobian's 95 % interval held the true curve at a quarter of the places in the gap; sampling and refits held it at all of them, on all ten curves.
+# Ten curves, each with measurements of its own, and the 20 chains' agreement ($\hat R$, from within-chain and between-chain variances) at most 1.007. In the gap the sampled width was 0.9 to 3.9 times that of one Jacobian in the median over 25 places; on nine of ten curves it was more than 1.3 times. At the points it was 0.95 to 1.08 times. The refits' width in the gap was 1.08 to 1.38 times the sampled one, at the points 1.04 to 1.25 times. The samples were 2.1 to 5.1 times as long as the fit, and the gradient of the curve with respect to the weights 1.8 to 3.1 times as large in the gap. On one curve the Jacobian's 95 % interval held the true curve at a quarter of the places in the gap; sampling and refits held it at all of them, on all ten curves. In the gap of this page's curve chains of 2000 draws gave a width of 1.13. So did a rival without a gradient, since the last layer is linear: 20 000 draws of the hidden weights from the prior, the last solved for, each draw weighed by the density that it gives the data. With five times the noise one Jacobian was 5 to 13 % too narrow at the points (medians of three curves).
 #
 # </details>
 
@@ -962,7 +964,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 #
 # - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives here in about ten (sections 1 and 2).
 # - As far as the model is straight, the same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, and another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
-# - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests $C$ (section 4).
+# - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests whether the model is straight enough for $C$ (section 4).
 # - The ellipsoid can be thin. With more noise the cloud bent out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
 # - A prior on the weights is one more measurement of each, and gives a network's curve an error bar. Beside one that is sampled it is right here where there are points, and in the gap too narrow (section 7).
 #

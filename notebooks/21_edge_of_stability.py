@@ -337,7 +337,7 @@ assert 0.82 < np.median(sharpness_along(relu_squares, check_doubled[-50:])) * ra
 # %% [markdown]
 # Eight, $2/0.25$: the lower rate trained towards a sharper place.
 #
-# Two cautions about the method. Where the most negative eigenvalue is the largest in magnitude, power iteration finds that one. And in exact arithmetic the Rayleigh quotient does not exceed the largest eigenvalue, so an estimate that has not settled is too low. In your own code, `derivatives.CurvatureOperator` and its `spectrum` find both ends by Lanczos' method, over a data set.
+# Three cautions about the method. Where the most negative eigenvalue is the largest in magnitude, power iteration finds that one. And in exact arithmetic the Rayleigh quotient does not exceed the largest eigenvalue, so an estimate that has not settled is too low. When a second eigenvalue overtakes the first, a start from the last vector may stay with the first for a while, with a small error: now and then start anew. In your own code, `derivatives.CurvatureOperator` and its `spectrum` find both ends by Lanczos' method, over a data set.
 
 # %% [markdown]
 # ### Exercise: An eigenvalue with its error (8 min)
@@ -499,7 +499,7 @@ assert 0.6 < whole_16 < whole_50 - 0.04
 assert 1 < min(own_50, own_16) < max(own_50, own_16) < 1.35
 
 # %% [markdown]
-# With batches of 50 the sharpness of the whole loss stays near the limit, with 16 clearly below it. The *batch's* Hessian has its top eigenvalue a little above the limit with both. A step knows nothing but its batch, and these 16 images have a sharper direction of their own than the 200 have in common.
+# With batches of 50 the sharpness of the whole loss stays near the limit, with 16 clearly below it. The *batch's* Hessian has its top eigenvalue a little above the limit with both. That it is above the whole's is arithmetic: the whole Hessian is the batches' mean, and the largest eigenvalue of a mean is at most the mean of the largest. *Where* it stops is the finding: a step knows nothing but its batch, and these 16 images have a sharper direction of their own than the 200 have in common.
 #
 # Andreyev and Beneventano call this the *edge of stochastic stability*. They measure the curvature of the batch's loss along the batch's own gradient, and report that it settles at $2/\eta$; the batch's top eigenvalue is at least as large.
 
@@ -602,7 +602,7 @@ assert check_ends.bottom(1).values[0] > -estimates[60]  # the top is the largest
 # |---|---|---|
 # | a loss that rises taken for a rate that is too large | here a lower rate led to a sharper place | look whether it falls over some dozens of steps |
 # | one setting taken for all | "training ends at $2/\eta$" | measure yours |
-# | power iteration with few products from a random vector | a sharpness that is too low | start from the last vector, and compute the error |
+# | power iteration with few products from a random vector | a sharpness that is too low | start from the last vector, now and then from a random one, and compute the error |
 # | the largest magnitude taken for the largest eigenvalue | a negative "sharpness" | look at the sign of $v^\top Hv$; Lanczos finds both ends |
 # | the whole loss's sharpness, and mini-batches | here a sharpness below the "limit" | the Hessian of a batch |
 # | momentum, and $2/\eta$ | a sharpness above the "limit" | the limit of *your* optimiser |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_differentiate_the_training.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 24 to read, 3 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 3 more to go further, 36 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -39,6 +39,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().system(
         f'"{sys.executable}" -m pip install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"'
     )
+
+import itertools
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import differentiate_the_training as exercises
@@ -160,11 +162,11 @@ assert np.max(learnt) > 0.25  # more than twelve times the limit
 # %% [markdown]
 # Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors.
 #
-# The waves in the figure get lower from left to right. That was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst one, but the maximum's gradient sees nothing of the others. A mean of high powers comes close to the maximum and sees them all:
+# The waves in the figure get lower from left to right. That was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst one, but the maximum's gradient sees nothing of the others, and Adam takes thousands of small steps to get down on it. A mean of high powers comes close to the maximum and sees them all:
 #
 # $$\Big(\operatorname{mean}_\lambda |w_8|^p\Big)^{1/p} \to \max_\lambda |w_8| \qquad (p \to \infty).$$
 #
-# For eight numbers Newton's method ([13](13_hessians_and_newton.ipynb)) is affordable. It needs a start that is close, and for $p = 2$ you have one: where Adam stopped. So raise $p$ by a factor of $2^{1/4}$ at a time, and begin each stage where the last one ended. This is **continuation**, or a *homotopy*. The inner gradient is written out now, $\lambda w$.
+# For eight numbers Newton's method ([13](13_hessians_and_newton.ipynb)) is affordable. It needs a start that is close, and for $p = 2$ you have one: where Adam stopped. So raise $p$ by a factor of $2^{1/4}$ at a time, and begin each stage where the last one ended. This is **continuation**, or a *homotopy*. The inner gradient is written out now, $\lambda w$, which spares a third tape.
 
 
 # %%
@@ -612,13 +614,14 @@ assert 1.5 < products_for(second_derivatives=True) / products_for(second_derivat
 #
 # ### The rivals
 #
-# What would you bet against second order? Six rivals, in the order of the printed lines:
+# What would you bet against second order? Seven rivals, in the order of the printed lines:
 #
 # - **Reptile** (Nichol and others) takes a few steps on each task and moves the start towards where they end.
 # - The joint start gets *time*: three times the rounds, then 300 steps of Adam on the ten points, in place of one.
 # - **ANIL** (almost no inner loop, Raghu and others) lets the step move the last layer alone, 41 of the 1761 weights, in training and in use.
 # - The last layer needs no gradient: keep the 40 features that the joint start's last hidden layer computes, and *solve*, by ridge regression on the ten points.
-# - A **Gaussian process** trains nothing at all: it draws a smooth curve through the ten points, and one length says how smooth.
+# - A **Gaussian process** trains nothing at all: it draws a smooth curve through the ten points; its length and its noise are tuned.
+# - The linear solve needs no learnt features either: 200 **random cosines**.
 # - The same linear solve, on the second-order start's features.
 
 # %%
@@ -640,30 +643,46 @@ def towards_the_end(w, x, y):
 
 
 # %%
-def after_solve(start, tasks, penalty):
+def after_solve(tasks, start, penalty):
     """The mean error on the others, after ridge regression on ten points for a change of the last layer."""
     x, y = (np.array(part, float) for part in tasks)
     kernel_1, bias_1, kernel_2, bias_2, kernel_3, bias_3 = np.split(start.numpy().astype(float), np.cumsum(SIZES)[:-1])
     h = np.tanh(np.tanh(x[..., None] * kernel_1 + bias_1) @ kernel_2.reshape(40, 40) + bias_2)
     features = np.concatenate([h, np.ones_like(h[..., :1])], axis=2)  # the one is for the bias
-    known, others, left = features[:, :10], features[:, 10:], y - h @ kernel_3 - bias_3
+    return ridge(features, y - h @ kernel_3 - bias_3, penalty)
+
+
+def ridge(features, left, penalty):
+    known, others = features[:, :10], features[:, 10:]
     inner = known @ np.swapaxes(known, 1, 2) + penalty * np.eye(10)
     change = np.swapaxes(known, 1, 2) @ np.linalg.solve(inner, left[:, :10, None])
     return float(np.mean((left[:, 10:] - (others @ change)[..., 0]) ** 2))
 
 
-def smooth_curve(tasks, reach):
+cosines = np.random.default_rng(seed).normal(size=(2, 200))
+
+
+def random_cosines(tasks, size, penalty):
+    """The mean error on the others, after ridge regression on ten points for 200 cosines of random slope and phase."""
+    x, y = (np.array(part, float) for part in tasks)
+    return ridge(np.cos(size * x[..., None] * cosines[0] + 9 * cosines[1]), y, penalty)
+
+
+def smooth_curve(tasks, reach, noise):
     """The mean error on the others of a Gaussian process with a squared exponential kernel, given ten points."""
     x, y = (np.array(part, float) for part in tasks)
     kernel = np.exp(-((x[:, :, None] - x[:, None]) ** 2) / (2 * reach**2))
-    weights = np.linalg.solve(kernel[:, :10, :10] + 1e-4 * np.eye(10), y[:, :10, None])
+    weights = np.linalg.solve(kernel[:, :10, :10] + noise * np.eye(10), y[:, :10, None])
     return float(np.mean((y[:, 10:] - (kernel[:, 10:, :10] @ weights)[..., 0]) ** 2))
 
 
-def best_solve(candidates):
-    tried = [(start, 10.0**power) for start in candidates for power in np.arange(-2.5, 1.1, 0.5)]
-    start, penalty = min(tried, key=lambda pair: after_solve(pair[0], held_out, pair[1]))
-    return after_solve(start, new, penalty)
+def tuned(error, first, second):
+    """The error on new tasks, with the pair of values that is best on the held-out ones."""
+    return error(new, *min(itertools.product(first, second), key=lambda pair: error(held_out, *pair)))
+
+
+def best_solve(starts):
+    return tuned(after_solve, starts, 10.0 ** np.arange(-2.5, 1.1, 0.5))
 
 
 thrice = sines(np.random.default_rng(seed + 9000), 3 * rounds, 16)
@@ -694,9 +713,8 @@ rivals = {
     "jointly, then 300 steps of Adam": patient(joint),
     "ANIL, then one step": errors_along(best_start(trainer(last_layer_only), seen, LAST), new, LAST)[1],
     "jointly, then one linear solve": best_solve(joint),
-    "no training, a Gaussian process": smooth_curve(
-        new, min((1, 1.5, 2, 2.5, 3, 4), key=lambda s: smooth_curve(held_out, s))
-    ),
+    "no training, a Gaussian process": tuned(smooth_curve, (1, 1.5, 2, 2.5, 3, 4), 10.0 ** np.arange(-8, -2)),
+    "no training, 200 random cosines": tuned(random_cosines, (0.3, 0.4, 0.5, 0.6), 10.0 ** np.arange(-7, -1)),
     "second order, then a linear solve": best_solve([starts["second order"]]),
 }
 
@@ -710,7 +728,7 @@ for kind, error in rivals.items():
 #
 # *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam, and a linear solve on its features ahead of all single steps. On the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
 #
-# *Do these tasks need a network?* The Gaussian process, which has seen no task before, is ahead of all single steps, too. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
+# *Do these tasks need a network?* The Gaussian process and the random cosines, which have seen no task but to be tuned, are ahead of all single steps, too, and the cosines of the last line as well. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #
 # <details><summary>Appendix: with ten seeds</summary>
 #
@@ -725,8 +743,9 @@ for kind, error in rivals.items():
 # | jointly | outer rate and $\alpha$, of four each | 7500 | one step | 2.30, 2.41, 2.63 |
 # | jointly | outer rate of four, Adam's rate of three | 7500 | 300 steps of Adam (100 sines) | 0.35, 0.51, 0.72 |
 # | jointly | outer rate, of four, and penalty | 7500 | linear solve | 0.201, 0.267, 0.397 |
-# | none: a Gaussian process | length, of six | 0 | linear solve | 0.099, 0.136, 0.193 |
+# | none: a Gaussian process | length and noise, of six each | 0 | linear solve | 0.019, 0.058, 0.074 |
 # | second order, $\alpha = 0.04$ | outer rate, of three, and penalty | 2500 | linear solve | 0.038, 0.045, 0.057 |
+# | none: 200 random cosines | size of the slopes, of four, and penalty, of six | 0 | linear solve | 0.004, 0.015, 0.036 |
 # | none: the covariance of 40,000 sines | bins, rank and penalty | 0 | linear solve | 0.0009, 0.0012, 0.0015 |
 #
 # </details>
@@ -738,7 +757,8 @@ check_spread = {  # the table: minimum and maximum with the seeds 0 to 9
     "jointly, then 300 steps of Adam": (0.348, 0.715),
     "ANIL, then one step": (0.257, 0.304),
     "jointly, then one linear solve": (0.201, 0.397),
-    "no training, a Gaussian process": (0.099, 0.193),
+    "no training, a Gaussian process": (0.019, 0.074),
+    "no training, 200 random cosines": (0.004, 0.036),
     "second order, then a linear solve": (0.038, 0.057),
 }
 assert rivals.keys() == check_spread.keys()
@@ -747,8 +767,9 @@ for check_name, (check_least, check_most) in check_spread.items():
 assert 0.9 * 0.276 < curves["second order"][1] < 1.1 * 0.342
 assert 0.9 * 0.368 < curves["first order"][1] < 1.1 * 0.560
 assert rivals["ANIL, then one step"] / 1.05 < curves["second order"][1] < rivals["Reptile, then one step"]
-assert rivals["second order, then a linear solve"] < 0.6 * min(curves["second order"][1], *list(rivals.values())[:-1])
-np.testing.assert_allclose(after_solve(starts["jointly"], new, 1e9), curves["jointly"][0], rtol=1e-3)  # no change
+assert rivals["second order, then a linear solve"] < 0.6 * min(curves["second order"][1], *list(rivals.values())[:4])
+assert rivals["no training, 200 random cosines"] < rivals["second order, then a linear solve"]
+np.testing.assert_allclose(after_solve(new, starts["jointly"], 1e9), curves["jointly"][0], rtol=1e-3)  # no change
 x, y = (np.array(part, float) for part in new)
 basis = np.stack([np.sin(x), np.cos(x)], axis=2)
 for k in range(20):
@@ -874,7 +895,7 @@ for name, rates in {"ascending": many, "paired": many[order]}.items():
 # %% [markdown]
 # The largest rates, one after the other, multiply rounding errors of $10^{-16}$ by up to $10^{27}$, and none is left to repair that.
 #
-# The second order is the cure, of V. I. Lebedev and S. A. Finogenov (1971), for $2^k$ rates: behind each rate stands its mirror image, behind each pair the mirrored pair, and so on. So the smallest rate comes before the largest, and shrinks what that one magnifies. Or write Chebyshev's method as a recurrence: it then is momentum whose two numbers change from step to step (the check runs it).
+# The second order is the cure, of V. I. Lebedev and S. A. Finogenov (1971), for $2^k$ rates: behind each rate stands its mirror image, behind each pair the mirrored pair, and so on. So the smallest rate comes before the largest, and shrinks what that one magnifies. Among the pairs it is the same: the outer ones magnify, the inner ones shrink. (A shuffle does as well with 64 rates, but promises nothing.) Or write Chebyshev's method as a recurrence: it then is momentum whose two numbers change from step to step (the check runs it).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -973,14 +994,14 @@ gradcheck.check_gradient(lambda w: float(loss_b(after_a_step(tf.constant(w)))), 
 # - A tape around eight steps, inner gradients and all, gave the derivative of their result with respect to every rate (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of them exceed $2/\lambda_{\max}$. They leave 0.389, where the best constant rate leaves 0.852 and momentum 0.502 (section 1).
 # - With respect to the start, the gradient through one step is $(I - \alpha H_A)\,\nabla L_B(w')$. A good start is not a good model: here, before the step, it misses as much as the best single curve, after it a tenth of that (section 2).
-# - The first-order start stayed behind, with twice the rounds. A step of the last layer alone did better than a step of all, a smooth curve without any training better still, then a linear solve on learnt features; the seen tasks' covariance did best, without a network (section 3).
+# - The first-order start stayed behind, with twice the rounds. A step of the last layer alone did better than a step of all, a smooth curve without any training better still. A linear solve on learnt features beat these, one on random cosines beat that, and the seen tasks' covariance did best (section 3).
 # - A derivative that looks one step ahead is greedy: here its rates were hardly better than one single rate (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | all rates start equal | they stay equal for hundreds of steps | start them apart |
-# | many large rates in a row | rounding errors explode | each rate's mirror image behind it (Lebedev and Finogenov's order), or Chebyshev's recurrence |
-# | a maximum as a target | its gradient sees the worst curvature alone | a mean of high powers, raised in small stages |
+# | many large rates in a row | rounding errors explode | behind each rate its mirror image, behind each pair the mirrored pair, and so on (Lebedev and Finogenov's order); or Chebyshev's recurrence |
+# | a maximum as a target | its gradient sees the worst case alone: a slow descent | a mean of high powers, raised in small stages |
 # | a derivative that looks one step ahead | greedy rates | look further ahead, or know the bias |
 # | the mean of the tasks' losses in the inner step | steps that are too short | add them |
 # | `stop_gradient` on the inner gradient | the second derivatives are gone without a word | leave it out where one step has to count |

@@ -623,7 +623,7 @@ assert np.linalg.norm(M @ direction) > 0.99 * np.linalg.norm(M, 2)  # it has fou
 #
 # $$-\Delta u + \kappa u = f.$$
 #
-# At 40 places $u$ is measured, with a noise of known standard deviation $\sigma$. The parameters are the weights *and* $\kappa$. The residuals are of two kinds, and each is divided by what it may be: $(\Delta u_w(x_n) - \kappa u_w(x_n) + f(x_n))/\tau$ at the points, and $(u_w(z_m) - y_m)/\sigma$ at the places $z_m$. Here $\sigma$ is a property of the instrument, and $\tau$ is a choice: how far the equation may be missed.
+# At 40 places $u$ is measured, with a noise of known standard deviation $\sigma$. The parameters are the weights *and* $\kappa$. The residuals are of two kinds, and each is divided by what it may be: $(\Delta u_w(x_n) - \kappa u_w(x_n) + f(x_n))/\tau$ at the points, and $(u_w(z_m) - y_m)/\sigma$ at the places $z_m$. Here $\sigma$ is a property of the instrument, and $\tau$ is a choice: how far the equation may be missed. Choose it well above what the network itself leaves of the equation, or $\kappa$ pays for the network's error.
 #
 # [Fit and error bars](19_fit_and_error_bars.ipynb) has the error bars: the covariance of all parameters is $(J^\top J)^{-1}$, with $J$ the Jacobian of these residuals. For one parameter there is a way without that inverse. Split $J$ into the weights' columns $W$ and the column $k$ of $\kappa$. What a change of $\kappa$ does to the residuals can be undone in part by a change of the weights; the rest is $k$ minus its projection on $W$'s columns, and
 #
@@ -784,13 +784,13 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a network where a linear solve would do | here training, and a larger error | try random features and one `lstsq` first |
-# | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: 26 for 10 | one coordinate at a time |
-# | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation in training inside $u$ |
+# | a network where a linear solve would do | training, and, for Poisson's equation on a square, a larger error | try random features and one `lstsq` first |
+# | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: for $x^2y^2$ at (1, 2), 26 in place of 10 | one coordinate at a time |
+# | points that depend on each other | wrong second derivatives, without a warning | nothing inside $u$ that mixes the points, as batch normalisation does in training |
 # | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
 # | fewer points than weights | a loss of zero, and an error that it does not show | more points; the residual at other points |
 # | a flexible fit to noisy values, differentiated twice | a coefficient that is far off | a stiffer fit, or both at once |
-# | an equation held too loosely beside measurements | the weights fit the noise; a large error bar | a smaller $\tau$, until the error bar settles |
+# | an equation held too loosely beside measurements | the weights fit the noise; a large error bar | a smaller $\tau$, until the error bar settles, but well above the residual that the network leaves: near it the coefficient is wrong, and its error bar small |
 #
 # **Further reading**
 #

@@ -181,7 +181,7 @@ print("derivatives from one backward pass:", g.shape[0])
 #
 # $$\frac{\partial L}{\partial u_t} = B_t^\top \, A_{t+1}^\top A_{t+2}^\top \cdots A_{T-1}^\top \, \nabla L(s_T).$$
 #
-# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. This vector is called the *adjoint*. Keep the product of Jacobians in mind: it comes back in section 3.
+# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. This vector is called the *adjoint*.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -288,7 +288,7 @@ assert np.max(np.abs(swung[:, 0])) < 1.1
 # What would you do without a tape? Search fewer numbers: a *broken line* has all 120 $u_t$ from its values at a few corners. Two rivals search for these:
 #
 # - The **cross-entropy method** (CEM) draws the values at 20 corners from a normal distribution, keeps the best few, fits the distribution to them, and draws again.
-# - **Differences** of the residuals, whose squares add up to the cost, with Gauss–Newton's steps ([19](19_fit_and_error_bars.ipynb)). For 12 corners a Jacobian takes 12 more simulations.
+# - **Differences** of the residuals, whose squares add up to the cost, with Gauss–Newton's steps ([19](19_fit_and_error_bars.ipynb)).
 #
 # The differences run once more with all 120 forces.
 
@@ -392,7 +392,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # In this run CEM's cost is more than a thousand times L-BFGS's, and differences of *twelve* corners do as well as the tape. Differences of all the forces do not: each Jacobian takes 121 simulations, where a gradient counts as three, and few of them fit.
 #
-# So the tape buys no better minimum here. It buys *all* derivatives in one pass, and nobody has to guess which twelve will do.
+# So the tape buys no better minimum here. It buys *all* derivatives in one pass, and nobody has to guess how many corners will do.
 #
 # <details><summary>Appendix: with other seeds</summary>
 #
@@ -490,7 +490,7 @@ assert one_by_one > 100
 assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 
 # %% [markdown]
-# Billions, and more. The norm grows roughly as $e^{\lambda t}$ here, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
+# Billions, and more. The norm grows roughly as $e^{\lambda t}$ here, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded without settling to rest or to a cycle, is **chaotic**.
 #
 # The norm of the product is not the product of the norms. The latter is a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
 
@@ -561,7 +561,7 @@ assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
 assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
 
 # %% [markdown]
-# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here.
+# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here, between runs with the same steps.
 
 # %% [markdown]
 # ### Exercise: Each step rounds (8 min)
@@ -647,9 +647,7 @@ assert abs(slope(4000)) > 1e3
 # %% [markdown]
 # On the left the tangent holds for a hundredth of a radian. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that stays in it is of no use.
 #
-# The *average* over a long run is another target: section 7 sets its derivative by the tape beside a difference.
-#
-# And the swing-up? Its gradient was worth its steps. Is that because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
+# And the swing-up? Was its gradient of use because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -692,9 +690,9 @@ naive = np.log(np.linalg.svd(J[-1], compute_uv=False)) / seconds[-1]
 print("exponents from the product:", *(f"{value:.2f}" for value in naive), "sum:", f"{naive.sum():.2f}")
 
 # %% [markdown]
-# The smallest one is wrong, and the sum with it. A singular value below $10^{-16}$ times the largest is lost in the rounding of the large entries.
+# The smallest one is wrong, and the sum with it. Here the smallest singular value is below $10^{-16}$ times the largest, and lost in the rounding of the large entries.
 #
-# The cure for the largest exponent is to carry one vector and to make its length 1 in every step, while the logarithms of its lengths are added up:
+# The cure is to carry vectors in place of the product. For the largest exponent one is enough: make its length 1 in every step, and add up the logarithms of its lengths. It first has to turn to the direction that grows most, and ends a little below the norm:
 
 # %% tags=["nbval-ignore-output"]
 v, total = np.array([1.0, 0.0, 0.0, 0.0]), 0.0
@@ -789,15 +787,15 @@ small = difference_of_means(settled, 1e-6, 100)
 np.testing.assert_allclose(np.median(np.abs(small / by_tape[0] - 1)), 0, atol=1e-4)
 
 # %% [markdown]
-# Each number of the tape is right, for its run and its $T$. From $T = 5$ to $T = 20$ their median size grows from 2 to some hundred thousands in this run; at $T = 20$ their mean over 500 runs says nothing. The differences become *better* with $T$: the mean of $z$ rises by about 1 for each unit of $\rho$.
+# Each number of the tape is right, for its run and its $T$; at $T = 20$ their mean over 500 runs says nothing. The differences become *better* with $T$: the mean of $z$ rises by about 1 for each unit of $\rho$.
 #
 # So for this long average a difference with a step that is not small is the better derivative, at two runs for *each* parameter. (Its step is a bias: what you get is the mean slope between 27 and 29.) With many parameters, shadowing methods are for that (Wang, Hu and Blonigan).
 
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at a rate of up to $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$, which textbooks of mechanics derive.
-# So the Jacobian of a step of $\Delta t$ at rest has eigenvalues that can be compared: $e^{\mu \Delta t}$ for a growth at the rate $\mu$, and $e^{\pm i \omega \Delta t}$ for an oscillation at $\omega$. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
+# Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at a rate of up to $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$.
+# So the eigenvalues of a step's Jacobian at rest are known: $e^{\mu \Delta t}$ for a growth at the rate $\mu$, and $e^{\pm i \omega \Delta t}$ for an oscillation at $\omega$. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
 
 # %% tags=["nbval-ignore-output"]
 upright = jacobian_of(swing, tf.constant([np.pi, np.pi, 0.0, 0.0], tf.float64))[1].numpy()
@@ -849,7 +847,7 @@ assert difference < 1e-3
 # | the product in the wrong order | a number that no finite difference confirms | the later step on the left |
 # | a gradient past the horizon | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |
 # | a gradient of a long average in chaos | a huge number, and an average that changes moderately | differences of long averages; for many parameters, shadowing |
-# | small singular values of a long product | exponents that do not add up to zero | orthonormalise in every step |
+# | small singular values of a long product | without friction, exponents that do not add up to zero | orthonormalise in every step |
 #
 # **Further reading**
 #

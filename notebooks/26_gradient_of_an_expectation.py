@@ -155,7 +155,7 @@ np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 #
 # ## 2. The score function
 #
-# The second term has no probability in front, so you cannot average draws to get it. One line changes that. The derivative of a logarithm is $\nabla \log p = \nabla p / p$, so $\nabla p = p\, \nabla \log p$, and
+# The second term has no $p$ in front, so it is not yet a mean over draws from $p$. One line changes that. The derivative of a logarithm is $\nabla \log p = \nabla p / p$, so $\nabla p = p\, \nabla \log p$, and
 #
 # $$\sum_x f(x)\, \nabla p_\theta(x) = \sum_x p_\theta(x)\; f(x)\, \nabla \log p_\theta(x).$$
 #
@@ -165,7 +165,7 @@ np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 #
 # $$f_\theta(x) + \operatorname{stop}\big(f_\theta(x)\big)\, \log p_\theta(x).$$
 #
-# Its value means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. One thing is assumed: *what* can be drawn does not depend on $\theta$, only how often.
+# Its value means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. Two things are assumed. *What* can be drawn does not depend on $\theta$, only how often. And $x$ is a given number: where the tape saw it made from $\theta$, as $\mu + {}$ noise is, stop its gradient, or the score of $\mu$ comes out as zero.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -345,7 +345,7 @@ exercises.one_day.check(direction)
 # %% [markdown]
 # ## 4. Two hundred theatres learn
 #
-# Section 3 measured how single estimates scatter. What does the scatter cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the best learning rate of seven, tried on two hundred *other* theatres.
+# What does the scatter of section 3 cost a theatre, and what would counting bring? Two hundred theatres learn side by side: 200 days with 20 visitors each, softmax policies from $\theta = 0$, one gradient step each day. Three kinds: without a baseline; without one, and with drinks; with the leave-one-out baseline. Each kind takes the best learning rate of seven, tried on two hundred *other* theatres.
 
 
 # %%
@@ -383,7 +383,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# So much for gradients. Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
+# Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -734,7 +734,7 @@ entrants["straight through p"] = [lambda copies, f: straight_through(tf.nn.softm
 entrants["mean put in"] = [lambda copies, f: f(tf.nn.softmax(copies))]  # nothing is drawn
 
 # %% [markdown]
-# So there are five entrants. The last draws nothing: it puts the mean in, $p$ for the choice, as if each dial could stand between its settings.
+# The last of the five entrants draws nothing: it puts the mean in, $p$ for the choice, as if each dial could stand between its settings.
 #
 # Again one unit is an evaluation, and a gradient of `miss` counts as three. From 120 000 gradients come the bias and the variance (the score function has no bias: section 2), and with them the error of an average:
 #
@@ -838,14 +838,14 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 #
 # So *which is best?* has no answer without *for how many draws?* Read the table at its ends. For 12 units an answer of zero, whose error is the gradient's length, beats the score function here; the biased draws beat zero; and the mean put in beats these, at 3.2. For the largest cost the score function has the least error of the five.
 #
-# The 3.2 is also the bias of straight-through with $p$: `miss` is a square, so its slope is a straight line, and the slope at the mean is the mean of the slopes. For a fourth power or a bump the order for few draws is another one (section 7).
+# The 3.2 is also the bias of straight-through with $p$: `miss` is a square, so its slope is a straight line, and the slope at the mean is the mean of the slopes. (For section 1's ticket it has no bias: that price is linear in the choice.)
 #
 # One rival has no noise at all: $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here.
 
 # %% [markdown]
 # ## 7. Going further: another objective, another order
 #
-# Section 6 ranked the five for a square. Does their order hold? Here is the same race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
+# Here is section 6's race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
 
 # %% tags=["nbval-ignore-output"]
 settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)
@@ -883,9 +883,9 @@ assert shares["bump"]["straight through p"][0] > 0.75 * shares["bump"]["score fu
 assert shares["square"]["straight through p"][0] < 0.5 * shares["square"]["score function"][0]
 
 # %% [markdown]
-# For 12 000 evaluations, in this run, the score function is first of the five, or level with the first, with all three objectives. For 12, zero, whose error is 1, beats it, and Gumbel-softmax beats zero. What is best there depends on $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power. Straight-through with $p$ is among the best draws for the square, and far behind Gumbel-softmax for the bump.
+# For 12 000 evaluations, in this run, the score function is first of the five, or level with the first, with all three objectives. For 12, zero, whose error is 1, beats it, and Gumbel-softmax beats zero. What is best there depends on $f$: the mean put in is first for the square and misses 0.74 of the gradient for the fourth power.
 #
-# The two ends can be joined. Take the tangent of $f$ at $p$ for a baseline, and add the mean put in, which is that tangent's own gradient: **MuProp** (Gu and others, 2016). Nothing is biased. For the square the score function's error becomes smaller by more than a quarter in the check of section 6.
+# The two ends can be joined without a bias. Take the tangent of $f$ at $p$ for a baseline, and add the mean put in, which is that tangent's own gradient: **MuProp** (Gu and others, 2016). For the square the score function's error becomes smaller by more than a quarter in the check of section 6.
 
 # %% [markdown]
 # <details><summary>Appendix: sections 4 to 6 over ten seeds</summary>
@@ -961,7 +961,7 @@ if days == shops == 200:
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Here are the page's answers without its formulas and without a tape: the best price from a fine grid; the Gaussian mean as an integral, summed on a grid; the dials as a sum over all settings. The derivatives are central differences of these sums.
+# Here are the page's answers without its formulas and without a tape: the best price from a fine grid; the Gaussian mean as an integral, summed on a grid; the dials as a sum over all settings.
 
 # %%
 fine = np.linspace(10, 20, 100_001)
@@ -1006,14 +1006,15 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (sections 2 and 3).
 # - The score function has the mean zero, so a baseline that does not depend on the draw changes the scatter and not the mean (sections 3 and 4).
 # - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In one dimension it was the better way for long ripples, the worse for short ones; with a whole sum as reward the score function's error grew, its own did not. Across a jump it misses the change (section 5).
-# - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
+# - For the dials Gumbel-softmax and straight-through traded variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a parameter enters directly *and* through the draw | a gradient that looks healthy, and a term of it is missing | the surrogate; compare with a difference of long averages |
-# | `reward * log_p` without `stop_gradient` | a third term, if the reward depends on the parameter | stop the reward |
-# | the own reward in the baseline | in the mean, estimates $1 - 1/n$ times as long as they should be; for $n = 1$ zero | leave one out |
-# | what can be drawn depends on the parameter, as a uniform number between 0 and $\theta$ does | a wrong number, in the check of section 2 of the wrong sign | reparameterise: $\theta u$ with a uniform $u$ between 0 and 1 |
+# | a parameter enters directly *and* through a draw that the tape cannot follow | a gradient that looks healthy, and a term of it is missing | the surrogate; compare with a difference of long averages |
+# | `reward * log_p` without `stop_gradient` | a third term, if the reward or its baseline depends on the parameter | stop both |
+# | `log_p` of an `x` that the tape saw made, as $\mu + {}$ noise | a score of zero | `tf.stop_gradient(x)` in the whole surrogate |
+# | the own reward in the baseline | with independent draws, in the mean, estimates $1 - 1/n$ times as long as they should be; for $n = 1$ zero | leave one out |
+# | what can be drawn depends on the parameter, as a uniform number between 0 and $\theta$ does | a wrong number: for the mean of $x^2$, $-\theta/3$ in place of $2\theta/3$ | reparameterise: $\theta u$ with a uniform $u$ between 0 and 1 |
 #
 # **Further reading**
 #

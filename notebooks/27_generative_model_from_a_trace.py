@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 2 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 2 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -83,11 +83,11 @@ def random_weights(shapes):
     return tf.constant(np.concatenate([part.ravel() for part in parts]), tf.float32)
 
 
-def network(w, x, shapes):
+def network(w, x, shapes, activation=tf.tanh):
     sizes = [int(np.prod(shape)) for shape in shapes]
     parts = [tf.reshape(part, shape) for part, shape in zip(tf.split(w, sizes), shapes, strict=True)]
     kernel_1, bias_1, kernel_2, bias_2, kernel_3, bias_3 = parts
-    return tf.tanh(tf.tanh(x @ kernel_1 + bias_1) @ kernel_2 + bias_2) @ kernel_3 + bias_3
+    return activation(activation(x @ kernel_1 + bias_1) @ kernel_2 + bias_2) @ kernel_3 + bias_3
 
 
 def score(w, x):
@@ -182,7 +182,7 @@ plots.animate(figure, draw, [*range(0, 40, 3), *range(40, 500, 65)], millisecond
 # %% [markdown]
 # The points on the right began as noise. A network told each of them which way points become more frequent, and how steeply. It has learnt that from the points on the left alone.
 #
-# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With the trace estimated by a random vector it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019).
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. With a random vector for the trace it is called **sliced score matching** (Song, Garg, Shi and Ermon, 2019).
 #
 # **You will be able to**
 #
@@ -273,7 +273,7 @@ np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 #
 # $$\tfrac12 \, \mathrm E\, \lVert s_w(x) - \nabla \log p(x) \rVert^2 = \tfrac12\, \mathrm E \lVert s_w \rVert^2 \;-\; \mathrm E\, \big[s_w^\top \nabla \log p\big] \;+\; \text{constant},$$
 #
-# and the middle term has the unknown in it. But $p\, \nabla \log p = \nabla p$, so the mean in the middle term is $\int s_w^\top \nabla p \, \mathrm dx$. Integrate by parts, in each coordinate. The density times the arrows vanishes far away, and there remains $-\int p \sum_i \partial s_{w,i} / \partial x_i\, \mathrm dx$. The minus in front of the middle term makes it a plus, and the constant does not depend on $w$:
+# and the middle term has the unknown in it. But $p\, \nabla \log p = \nabla p$, so the mean in the middle term is $\int s_w^\top \nabla p \, \mathrm dx$. Integrate by parts, in each coordinate. If the density has no edge (points spread evenly over a square have one), and times the arrows vanishes far away, there remains $-\int p \sum_i \partial s_{w,i} / \partial x_i\, \mathrm dx$. The minus in front of the middle term makes it a plus, and the constant does not depend on $w$:
 #
 # $$L(w) = \mathrm E \Big[\, \operatorname{tr} \frac{\partial s_w}{\partial x} + \tfrac12 \lVert s_w \rVert^2 \Big].$$
 #
@@ -321,7 +321,7 @@ assert size(without) < 0.01 * true_size
 assert 0.9 < size(learnt) / true_size < 1.05
 
 # %% [markdown]
-# Zero. A field without arrows has the smallest square there is. The trace is what keeps the arrows: it rewards a field whose arrows *converge* where the points are, since there $\partial s_i/\partial x_i$ is negative.
+# Zero. A field without arrows has the smallest square there is. The trace is what keeps the arrows: it rewards a field whose arrows *converge* where the points are, since there $\partial s_i/\partial x_i$ is negative. For that the activation has to be smooth. With `relu` the ring's network stays near zero: its slopes are constant in pieces, and the tape does not see their borders move.
 #
 # ### Exercise: The loss of a field (8 min)
 #
@@ -370,7 +370,7 @@ assert 0.4 < how_often[0] / 1000 < 0.6
 assert abs(np.mean(estimates) + 14) < 0.8
 
 # %% [markdown]
-# Two: $-14 \pm 2 \cdot 3$. Signs multiply to $+1$ or $-1$, and only the off-diagonal entry comes with a random sign. So this error has nothing to do with the trace's size. For a symmetric $J$ the variance is $2 \sum_{i \ne j} J_{ij}^2$: where $J$ is diagonal, one probe is exact.
+# Two: $-14 \pm 2 \cdot 3$. Signs multiply to $+1$ or $-1$, and only the off-diagonal entry comes with a random sign. For a symmetric $J$ the variance is $2 \sum_{i \ne j} J_{ij}^2$: where $J$ is diagonal, one probe is exact.
 #
 # Now at the points of the ring: the batch Jacobian by `tape.batch_jacobian`, one pass for each axis by hand, and the mean of many probes.
 
@@ -583,6 +583,15 @@ ratio = ways["one probe"] / ways["exact trace"]
 exercises.enough.reveal("nearly the same" if ratio < 1.25 else "a half" if ratio < 4 else "a tenth")
 assert 0.8 < ratio < 1.25
 assert ways["one probe"] < 0.035
+
+
+def check_kinked(w, x):
+    return network(w, x, shapes(2, 48), tf.nn.relu)
+
+
+check_rng = np.random.default_rng(seed)
+check_flat = train(lambda w, x, v: one_probe(w, x, v, check_kinked), lambda size: check_rng.choice([-1.0, 1.0], size))
+assert error(check_kinked(check_flat[-1], test)) > 0.5  # section 2: relu has no slope that changes
 assert 1.4 < ways["kernel density, best of three"] / ways["one probe"] < 3.1
 assert 1.2 < ways["denoising, best of two"] / ways["one probe"] < 1.95
 assert 0.85 < ways["denoising in pairs"] / ways["one probe"] < 1.19
@@ -637,7 +646,7 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise covered all five clusters from the start. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
+# Far more than a fifth. Between the clusters the slope points back, and few kicks of this size carry a point across. The samples from noise look right because the noise put about as many points around each cluster as belong there. Diffusion models go around that: they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
 # ## 6. Sixty-four dimensions: digits
@@ -727,11 +736,11 @@ occur = np.bincount(images.y_train[to_training(made).argmin(axis=1)], minlength=
 print("share of each digit among the made ones:", np.round(occur, 2))
 
 # %% [markdown]
-# In this run all ten digits occur, though not equally often: 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.07 against 1.05 in the median. One Gaussian is far off, at 1.6.
+# In this run all ten digits occur, though not equally often: 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.07 against 1.05 in the median.
 #
 # They are not perfect: the support vector machine is right in 85 of 100 cases. With the ten Gaussians that were told the labels it is right in 79, and with the ten that EM fits without labels in 84. For such digits you need no network.
 #
-# And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
+# And the score itself? $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -852,7 +861,7 @@ assert ways["kernel density, best of three"] > max(equal_cost.values())
 assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 
 # %% [markdown]
-# In this run the four lie within a quarter of each other. The kernel density estimate stays above, and the mixture far below.
+# In this run the four lie within a quarter of each other.
 #
 # <details><summary>Appendix: with three seeds</summary>
 #
@@ -872,7 +881,7 @@ assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 # %% [markdown]
 # ## 8. Check it independently
 #
-# The integration by parts can be checked without any training. On a fine grid the true density is known, so the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
+# The integration by parts needs no training to be checked: on a fine grid the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
 
 # %%
 line_of_grid = np.linspace(-5, 5, 201)
@@ -920,8 +929,9 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the gradient of the *sum* of the outputs taken for the trace | off-diagonal entries in it; the loss falls, and the field is not the score | $v$ on both sides, or one output at a time |
+# | `relu` in a network that is trained with the trace | a field near zero, or a poor one | a smooth activation: `tanh`, `silu` |
 # | one probe for all points and all steps | another loss: off-diagonal entries count | a new probe in each step |
-# | data on a grid, or with constant coordinates | no slope to learn: the loss falls without end | blur the data, and take the blur off at the end |
+# | data with a constant coordinate, or on a coarse grid | no slope to learn: the loss falls without end | blur the data, and take the blur off at the end |
 # | "it reached all the clusters" | it was started in all of them | start in one, and look |
 #
 # **Further reading**

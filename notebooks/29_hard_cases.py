@@ -94,7 +94,7 @@ for name, program in programs.items():
 # | `None` | which line leaves the tape? | `explain` |
 # | NaN, ∞ | where is it born, forwards or on the way back? | `explain`; print what goes in |
 # | zero | what is flat: one operation, or everything? | move the input, look at the value |
-# | a number | does it agree with a difference of values? | central differences in float64 |
+# | a number | does it agree with a difference of values, and the value with the mathematics? | central differences in float64; a known answer |
 # | slow, large | what is done again, what is held? | `explain_retracing`; count |
 
 # %% [markdown]
@@ -550,7 +550,7 @@ mended(exercises.accumulated)
 #
 # Here a value is out of date, or the numbers are right and the price is not.
 #
-# **Case 10.** "`ds_weight` is not changing during training" (after [stargan-v2-tensorflow #15](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that is to grow from step to step, in a compiled loss. The function under `@tf.function` has the argument `w`, and reads `penalty`, a Python number, from the loop around it; its code stands below the guess.
+# **Case 10.** "`ds_weight` is not changing during training" (after [stargan-v2-tensorflow #15](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that is to grow from step to step, in a compiled loss. The function under `@tf.function` has the argument `w`, and reads `penalty`, a Python number, from the loop around it.
 #
 # **Predict.** At $w = (2, 1)$ the loss without a penalty is 1, and the squares add up to 5. What are the losses for the penalties 0, 1 and 2? "1, 6, 11", "1, 1, 1" or "an error"
 
@@ -708,8 +708,6 @@ mended(exercises.held_batches)
 # %% [markdown]
 # ## 5. Going further: five more, unsorted
 #
-# No title says here what to look for.
-#
 # **Case 13.** A network is to solve a differential equation with $u''$ in it, and does not learn (after [deepxde #80](https://github.com/lululxvi/deepxde/issues/80)).
 
 
@@ -846,7 +844,7 @@ ax.text(0.0039, -1.03, f"{outside} points lie outside the frame", ha="right", co
 plt.show()
 
 # %% [markdown]
-# Two things are wrong in the picture: the 0 at exactly 0, which is there in float64 too, and the points around it, which float64 puts on the line. The choice below asks for the cause of the first. A repair mends both.
+# Two things are wrong in the picture: the 0 at exactly 0, which is there in float64 too, and the points around it, which float64 puts on the line. Name the first one's cause; a repair mends both.
 #
 # ### Exercise: Case 15, the cure that flattens (12 min)
 #
@@ -895,7 +893,7 @@ exercises.half_rms.check(cause, repaired)
 
 # %% [markdown]
 # **Case 17.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and the loss's Hessian times $(1, 1, 1)$ is zero. The loss here is a weighted sum of the outputs. (After
-# [tensorflow #19609](https://github.com/tensorflow/tensorflow/pull/19609), a pull request about one line of TensorFlow's source, which says that this line does no harm.)
+# [tensorflow #19609](https://github.com/tensorflow/tensorflow/pull/19609), a pull request about one line of TensorFlow's source, which it says does no harm.)
 
 
 # %%
@@ -1110,10 +1108,10 @@ assert explain(check_tape, check_result, check_p).code == "clipped"
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | `nan_to_num` against a NaN from a branch not taken | a loss that stops short | keep the infinity from arising |
-# | a finite −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply by the mask as well |
+# | a finite −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply the softmax's weights by the mask as well |
 # | a clip in the loss, a start outside its range | a parameter that is stuck | clip the variable after the step |
 # | a mean of unequal batches' means | the rows of sparse batches weigh more | add up sums, divide once |
-# | a guard with a constant | its second derivative, 0 | a branch with the right derivatives |
+# | a `tf.where` guard that returns a constant | zero derivatives at that point: for $\sin(x)/x$ the second is wrong | a branch with the right derivatives |
 #
 # **Further reading**
 #
@@ -1124,5 +1122,5 @@ assert explain(check_tape, check_result, check_p).code == "clipped"
 # - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), ["Layer normalization"](https://arxiv.org/abs/1607.06450).
 # - N. J. Higham (2002), ["Accuracy and stability of numerical algorithms"](https://doi.org/10.1137/1.9780898718027).
 #
-# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [10 Higher-order gradients](10_higher_order_gradients.ipynb) those behind the second derivatives of section 5,
+# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [10 Higher-order gradients](10_higher_order_gradients.ipynb) those behind section 5's second derivatives,
 # and [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what section 4 counts.
