@@ -222,7 +222,7 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Three more runs at $x = 3$, through both tapes. Of the third's loop your tape never finds out: it meets four products.
+# The same 14 and 9. Three more runs at $x = 3$, through both tapes. The third's loop your tape never sees: it meets four products.
 
 
 # %%
@@ -562,7 +562,7 @@ np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
 # %% [markdown]
-# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)).
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)); the list `[1.0, 10.0]` gives 7.
 #
 # **Where it goes wrong.** A loss for each example, not reduced to one number, is a non-scalar target. Below, the target is the walker's nine squared errors, then their mean.
 
@@ -930,7 +930,7 @@ assert from_tape.shape == from_differences.shape == (inputs, hidden)
 np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
-# They agree, after 80 evaluations against one pass forwards and one backwards.
+# They agree: 80 evaluations against one pass each way.
 
 # %% [markdown]
 # ## Recap

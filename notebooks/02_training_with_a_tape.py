@@ -429,7 +429,7 @@ exercises.whole_loop.check(fit)
 #
 # So far Python called the step's operations one by one: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code with symbolic tensors, which have no values yet, and records a graph. Called again with tensors of the same shapes and dtypes, this step runs the graph.
 #
-# The step below is the one you know, plus a list that notes the batch size. `optimizer.build` creates the optimiser's variables before the first trace.
+# Below is the step you know, plus a list that notes the batch size. `optimizer.build` creates the optimiser's variables beforehand: a first call that creates them is traced twice.
 
 
 # %%
@@ -486,7 +486,7 @@ check_creator(tf.ones(3))
 assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
-# One entry for each *shape*, not for each call: this `append`, which is Python code, ran while tracing.
+# One entry for each *shape*, not for each call: this `append`, Python code, ran while tracing.
 #
 # Shapes are not all that decides.
 
@@ -559,7 +559,7 @@ np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 
 # %% [markdown]
-# Compiled, the same step took less than half the time.
+# Compiled, it took less than half the time.
 
 
 # %% [markdown]

@@ -119,9 +119,9 @@ exercises.blind_walk.reveal(len(blind))
 assert blind == ["sum"]
 
 # %% [markdown]
-# For one: the target with respect to itself, which is 1. What comes after the break here is computed from a constant, so the tape did not record it either.
+# For one: the target with respect to itself, which is 1. What comes after the break is here computed from a constant, and not recorded either.
 #
-# So *watch each intermediate tensor*, and ask again.
+# So *watch each intermediate tensor before it is used*, and ask again. A NumPy array, which `watch` refuses, is a break already.
 
 # %%
 found = walk(path, watch_each=True)
@@ -131,7 +131,7 @@ repaired = walk(path | {"exp": tf.exp}, watch_each=False)
 print("with tf.exp:        ", repaired)
 
 # %% [markdown]
-# Walk back from the target. The gradient exists for the result of `exp`, and not for the result of `times 4`. The step between them is the culprit. In the opening's program this walk names the cast *back* to float: the integer before it has no gradient.
+# Walk back from the target. The gradient exists for the result of `exp`, not for that of `times 4`: the culprit lies between. In the opening's program this walk names the cast *back* to float: the integer before it has no gradient.
 
 # %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the walk
@@ -488,7 +488,7 @@ exercises.memory.check(loss_with_memory)
 # %% [markdown]
 # ## 7. Target and tape out of step
 #
-# Now the target is the wrong one, or it is finished after the `with` block has closed.
+# Now the target is the wrong one, or is finished after the block has closed.
 
 # %%
 a, b = tf.Variable(2.0), tf.Variable(5.0)
@@ -763,7 +763,7 @@ exercises.two_counts.check(two_counts)
 # ### Exercise: Across the gap (15 min)
 #
 # Sometimes the step that leaves TensorFlow has to stay: a simulation, say, for which there is no operation. `simulate` is such a step, a NumPy function applied to each entry. `slope` is its
-# derivative, also a NumPy function applied to each entry, and takes the same input as `simulate`. In the cell below the gradient of `loss` with respect to `x`, a tensor, is `None`. Return it all the same, a tensor in the shape of `x`.
+# derivative, a function of the same kind and of the same input. In the cell below the gradient of `loss` with respect to `x`, a tensor, is `None`. Return it all the same, in the shape of `x`.
 # You may add lines, inside the block as well.
 
 
@@ -847,7 +847,7 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - Watch each intermediate tensor and walk back from the target: the break lay before the last gradient that existed. `explain` named the cause, the line and a line to write instead (sections 1 and 2).
+# - Watch each intermediate tensor before its use, and walk back from the target: the break lay before the last gradient that existed. `explain` named the cause, the line and a line to write instead (sections 1 and 2).
 # - Of four sources the tape watched the trainable variable by itself; tell it, before use, to watch the others (section 3).
 # - Keep a path inside TensorFlow, in floating point, free of assignments, and inside the block up to the target (sections 4 to 7).
 # - Not registered was a `LookupError` where the backward pass reached it; what passes nothing back gave `None`. `unconnected_gradients="zero"` turned `None` into zeros, once truly and once by mistake; so did a `tf.function` with two outputs (sections 8 and 9).

@@ -86,7 +86,7 @@ print(answer)
 # %% [markdown]
 # ## 1. Where a NaN is born
 #
-# `explain` replays the backward pass from the log, and so does the picture. Blue arrows carry values down. Brown ones carry the upstream gradient back up, and its size stands beside them.
+# `explain` replays the backward pass from the log, and so does the picture. Blue arrows carry values down. Brown ones carry the upstream gradient back up, its size beside them.
 
 # %% alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: values forwards, gradients backwards
@@ -156,7 +156,7 @@ for name, target in {"sqrt": roots, "norm": norm}.items():
     print(name, tape.gradient(target, x).numpy(), f"{found.code}: {found.sentence}")
 
 # %% [markdown]
-# One code for both, since one mechanism is behind both: the root's slope is ∞. In the norm a 0 follows: NaN. Suppose you add a small ε.
+# One code, since one mechanism is behind both: the root's slope is ∞. In the norm a 0 follows: NaN. Suppose you add a small ε.
 #
 # **Predict.** The norm of the zero vector, plus `1e-6`. What is each element of its gradient now: "0", "NaN" or "infinity"?
 
@@ -351,7 +351,7 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # Zero. A sigmoid that is this sure is flat: it is **saturated**. In exact
 # arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm holds out up to a logit of about 16. At 30 only the loss from the logit has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# After the picture come four more zeros, and a table that reads the codes.
+# After the picture: four more zeros, and a table of codes.
 
 # %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
@@ -601,16 +601,16 @@ for _ in range(2):
 assert not diagnose(check_two, "mse", inputs, outputs).sick
 
 # %% [markdown]
-# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before that is cut off: here the sick layer is the bad one nearest the loss.
+# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before is cut off: here the sick layer is the bad one nearest the loss. A dead ReLU outputs 0: there the kernel after it is bad, too.
 #
-# `diagnose` named the cause and the layer. In its table `ratio` is the gradient's norm over the weight's, `zeros` the share of a gradient's entries that are 0. With a second sick layer in this model it names one of the two: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
+# `diagnose` named the cause and the layer. In its table `ratio` is the gradient's norm over the weight's, `zeros` the share of its entries that are 0. Of two sick layers in this model it names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
 # %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The hint, a batch normalisation, would subtract the 20 in training. Here you put the bias back to 0. Let both models train. The sick one can still
+# The hint, a batch normalisation, would subtract the 20 in training. Here a new model starts with bias 0. Let both train. The sick one can still
 # learn the mean of the outputs, but its prediction is the same for every
 # input: its loss stops at the variance of the data.
 

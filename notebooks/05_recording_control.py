@@ -301,7 +301,7 @@ assert visited == ["backward pass"]
 assert 0.6 < fastest[True] / fastest[False] < 1.6
 
 # %% [markdown]
-# Next to nothing. What the block saved is memory.
+# Next to nothing. The block saved memory.
 #
 # ### Exercise: A metric off the tape (5 min)
 #
@@ -811,7 +811,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # |---|---|---|
 # | a step from source to loss is inside `tape.stop_recording()`, run eagerly | `None`, or the gradient of the other recorded paths, without a warning | keep inside only what you never differentiate |
 # | a constant watched before `tape.reset()` is used after it | `None` | `watch` it again after the reset |
-# | `stop_recording` on a tape that is not open | `RuntimeError` or `ValueError` | call it while the tape records |
+# | `stop_recording` or `reset` on a tape that is not open | `RuntimeError` or `ValueError` | call it while the tape records |
 # | `stop_recording` is in a compiled `tf.function`, the open tape outside | it has no effect, without a warning | put it around the call |
 # | a persistent tape computes gradients while it records | a warning; what the backward pass computes from watched tensors is recorded too | `with tape.stop_recording():` around `gradient`, if you do not differentiate its result |
 # | under truncated backpropagation a weight acts only before the window that needs it | from that window its gradient is 0, or `None` | a window that reaches back to the weight |

@@ -94,7 +94,7 @@ print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 # %% [markdown]
 # ## 1. Replace a derivative that overflows
 #
-# Where does the NaN come from? The picture on the left shows the values of the three operations, computed downwards, and the backward pass, which travels upwards. On the right is the cure.
+# Where does the NaN come from? On the left, the values of the three operations, downwards, and the backward pass, upwards; on the right, the cure.
 
 # %% alt="Diagram. Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the box that a custom gradient replaces
@@ -132,7 +132,7 @@ axes[1].set_title("With a custom gradient: one step back, past the box")
 plt.show()
 
 # %% [markdown]
-# The logarithm passes on $1/s = 1/\infty = 0$. The exponential multiplies it by its own derivative, which is $e = \infty$. And
+# The logarithm passes on $1/s = 1/\infty = 0$. The exponential multiplies it by its own derivative, $e = \infty$. And
 # $0 \cdot \infty$ is NaN.
 #
 # The 0 is off by $4 \cdot 10^{-44}$, which does no harm. The $\infty$ does: float32 ends at $3.4 \cdot 10^{38}$.
@@ -143,7 +143,7 @@ plt.show()
 # `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside. Called eagerly as `log1pexp(x=x)` it is not: pass the argument by position.
 #
 # It returns two things: its value, and a *backward function*. The backward function receives
-# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`. It may use values of the forward pass, here `e`.
+# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`; for two arguments a pair, with `None` for a mere setting. It may use values of the forward pass, here `e`.
 
 
 # %%
@@ -467,7 +467,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The gradient with respect to the input is limited, and the variables' gradients are the layer's own. But the dropout layer in the check, in training, draws a second mask in `backward`, and the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return: a persistent one, if `backward` may be asked twice.
+# The input's gradient is limited, the variables' gradients are the layer's own. But the dropout layer in the check, in training, draws a second mask in `backward`, and the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return: a persistent one, if `backward` may be asked twice.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the graph is traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
 
@@ -921,7 +921,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | inside a backward function, a custom gradient reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or the default | make it a function of `x` |
-# | an argument passed by keyword to a function under `tf.custom_gradient`, eagerly | the rule is not asked, without a warning | pass it by position |
+# | a function under `tf.custom_gradient` called eagerly with keyword arguments alone | the rule is not asked, without a warning | pass by position what you differentiate |
 # | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | `float(upstream)` of a scalar in a backward function | `tape.gradient` works eagerly, and fails through a compiled `tf.function` | TensorFlow operations; `tf.print` to look |
 # | a model saved without its custom gradient, tested in the process that saved it | gradients work there, where a fresh process has `LookupError` | load it in a fresh process |

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 22 to read, 2 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 22 to read, 3 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -107,7 +107,7 @@ runtime.start(seed)
 
 # %% [markdown]
 # This **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten copies start from different random weights, and each takes 200 steps of plain
-# gradient descent at the rate 0.08. Then the ten start again, and what is new is `clip`. A step, folded into the set-up, ends with these lines:
+# gradient descent at the rate 0.08. Then the ten start again, with `clip`. A step, folded into the set-up, ends with these lines:
 #
 # ```python
 # gradients = tape.gradient(loss, parameters)
@@ -184,7 +184,7 @@ print(
 # The first step, rate times gradient, is more than a tenth as long as $W$. After it, eight rows can stretch a state by more than 10, after the next by more still. The gradients follow, and a few steps on
 # their norm is infinite in float32.
 #
-# `tf.clip_by_global_norm(gradients, 5.0)` takes the five gradients as one long vector. If its norm is finite and above 5, it scales all parts by the same factor, so that the norm becomes 5. A shorter gradient stays what it is, but for rounding.
+# `tf.clip_by_global_norm(gradients, 5.0)` takes the five gradients as one long vector. If its norm is finite and above 5, it scales all parts by the same factor, so that the norm becomes 5. A shorter gradient stays, but for rounding.
 #
 # **Predict.** With this limit the same start takes all 200 steps. In how many of them is the gradient cut?
 
@@ -413,7 +413,7 @@ check_cosines = [17 / 13 / np.sqrt(2), 17 / 13 / np.sqrt(2), 103 / 13 / np.hypot
 np.testing.assert_allclose(check_angles, np.degrees(np.arccos(check_cosines)))
 
 # %% [markdown]
-# With each clipped by its norm, the angle stops growing once both are cut: from there on these two shrink together.
+# With each clipped by its norm, the angle stops growing once both are cut: then these two shrink together.
 #
 # The global norm kept the direction of *one step*. Does it keep the direction of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
 #
@@ -471,7 +471,7 @@ assert all(np.isnan(g).all() for g in together)
 # %% [markdown]
 # - `clip_by_norm` multiplied by $c$ and divided by $\lVert g\rVert = \infty$. The infinite element became NaN; its neighbour became 0 and looks healthy.
 # - `clip_by_global_norm` found the norm infinite, and made *all* elements of both tensors NaN, on purpose.
-# - `clip_by_value` made a number of it, 6.5, which is worse than it looks: the infinity was a symptom, and now it is gone.
+# - `clip_by_value` made it 6.5, which is worse than it looks: the infinity was a symptom, and now it is gone.
 #
 # Finite elements are not enough. These norms square them, and $(10^{20})^2$ is infinite in float32, $300^2$ in float16.
 
@@ -566,7 +566,7 @@ np.testing.assert_allclose(tf.linalg.global_norm([cancel]), np.sqrt(2.0), rtol=1
 np.testing.assert_array_equal(tf.convert_to_tensor(cancel), np.zeros((4, 2)))
 
 # %% [markdown]
-# Four times the limit. The norm of these sixteen slices is $\sqrt{16} = 4$, so each is cut to a quarter, and then sixteen quarters are added up. The two slices that cancel have a norm of 1.414 where the gradient's is 0.
+# Four times the limit. The norm of these sixteen slices is $\sqrt{16} = 4$, so each is cut to a quarter, and sixteen quarters are added up. The two slices that cancel have a norm of 1.414 where the gradient's is 0.
 #
 # Here `tf.convert_to_tensor(slices)` before clipping is the cure. It writes the table out; where that is too large, add up the uses of each row first.
 #
@@ -630,7 +630,7 @@ np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 # %% [markdown]
 # Not 0.5, although the name suggests it. The TensorFlow guide says of this example "clips 4 to 2": 2 it is, but no 4 ever meets the clip.
 #
-# The backward function receives the *upstream* gradient. Between this clip and the target lies nothing, so it receives 1 and passes on 0.5, and then the chain
+# The backward function receives the *upstream* gradient. Between this clip and the target lies nothing, so it receives 1 and passes on 0.5, and the chain
 # rule multiplies by $2v = 4$. And for `25 * v * v`, whose derivative at 2 is 100? Where would the clip have to be?
 
 # %%
@@ -649,7 +649,7 @@ for name, f in places.items():
 # %% [markdown]
 # At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`, and use nothing but its result. And clip *once*: the two clips of the last line limit two paths to 0.5 each, and their sum is 1.
 #
-# If the gradient of a variable is all you want to limit, clip what the tape returns.
+# To limit a variable's gradient alone, clip what the tape returns.
 
 # %% alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the place of the clip
@@ -753,7 +753,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
         print(f"{optimiser.__name__:5} {name:16}", np.round(first_steps[optimiser.__name__, name], 4))
 
 # %% [markdown]
-# SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average and the root shrink alike, and the limit cancels.
+# SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average and the root shrink alike, and the limit cancels. It does not where it cuts one long gradient among short ones: uncut, that one shortens the steps after it.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
