@@ -969,6 +969,11 @@ for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4
     with tf.GradientTape() as tape:
         entries = knob * [3.0, 4.0]
     assert tape.gradient(entries, knob, output_gradients=tf.constant(weights)) == expected
+check_zero = tf.constant(0.0)
+with tf.GradientTape() as tape:
+    tape.watch(check_zero)
+    entries = tf.stack([tf.math.log(check_zero), 2.0 * check_zero])
+assert np.isnan(tape.gradient(entries, check_zero, output_gradients=tf.constant([0.0, 1.0])))
 
 # %% [markdown]
 # ### Exercise: The mean that nobody recorded (6 min)

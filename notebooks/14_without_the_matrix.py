@@ -412,8 +412,8 @@ assert at_once[1:] == (1, True)
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
 #
-# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ by the
-# condition of [13](13_hessians_and_newton.ipynb), though a NaN passes here. Count the work in **gradient-equivalents**: a gradient is 1, and a
+# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ as
+# [13](13_hessians_and_newton.ipynb) does. Count the work in **gradient-equivalents**: a gradient is 1, and a
 # product or a loss has its price.
 
 
@@ -437,7 +437,7 @@ def newton_cg(w, problem, linearise, prices, budget):
         s, products, negative = conjugate_gradients(linearise(w), g, tolerance, 60)
         work, met = work + products * of_product + of_loss, met + negative
         t, slope = 1.0, float(tf.tensordot(g, s, 1))
-        while float(value_at(w + t * s)) > rows[-1][1] + 1e-4 * t * slope and t > 1e-10:
+        while not float(value_at(w + t * s)) <= rows[-1][1] + 1e-4 * t * slope and t > 1e-10:
             t, work = t / 2, work + of_loss
         w += t * s
 

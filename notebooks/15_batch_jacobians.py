@@ -685,6 +685,10 @@ np.testing.assert_allclose(first, per_example, rtol=1e-5, atol=1e-6)
 assert nothing is None
 assert silent.shape == (batch, outputs, inputs, inputs)
 assert not np.any(silent)
+with tf.GradientTape() as check_tape:
+    check_tape.watch(x)
+    check_sums = tf.reduce_sum(layer2(layer1(x)), axis=1)
+assert not np.any(check_tape.batch_jacobian(check_sums[:, tf.newaxis], x))
 
 # %% [markdown]
 # Zeros, of the right shape and without a warning. They mean *not connected*: `batch_jacobian` does not keep to its documented default,

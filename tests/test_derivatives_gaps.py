@@ -599,7 +599,7 @@ WITH_TANGENTS = {
 @pytest.mark.parametrize("name", WITH_TANGENTS)
 def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):
     """Such as one that clips: it has products with cotangents, and those are no transpose of anything."""
-    for bent in (clips_its_cotangent, drops_negative_cotangents):
+    for bent in (clips_its_cotangent, drops_negative_cotangents, tf.custom_gradient(lambda x: (x**2, tf.sign))):
         with pytest.raises(ValueError, match=r"is not linear in its cotangents.*test_derivatives_gaps"):
             WITH_TANGENTS[name](bent, compile)
     WITH_TANGENTS[name](scales_its_cotangent, compile)

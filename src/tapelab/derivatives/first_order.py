@@ -27,6 +27,7 @@ from tapelab.process.tensorflow import Tensors, tf
 
 _HIDING = CALLS | BRANCHES | LOOPS
 _NOT_ENTERED = with_fact("valueless") | _HIDING
+_FLAT = with_fact("flat") - with_fact("valueless")
 Push = Callable[[Tensors], list[tf.Tensor | None]]
 
 
@@ -159,8 +160,9 @@ def _require_linear(call: Call, end: int | None) -> None:
         outer.watch(cotangents)
         products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
         pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
-    if any(found is not None for found in outermost.gradient(pushed, cotangents)) or _reads(pushed, cotangents):
-        why = "is not linear in its cotangents, as one that clips them is"
+    curved = any(found is not None for found in outermost.gradient(pushed, cotangents))
+    if curved or _reads(pushed, cotangents) or _reads(_flattened(products), cotangents):
+        why = "is not linear in its cotangents, as one that clips or rounds them, or hides them from the tape"
         if not call.traced.types.isdisjoint(_HIDING):
             why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
         raise ValueError(
@@ -170,19 +172,26 @@ def _require_linear(call: Call, end: int | None) -> None:
         )
 
 
-def _reads(ends: Tensors, starts: Tensors) -> bool:
-    """Whether tensors of a graph depend on others in any way, as by a comparison; calls and loops are not entered."""
-    if tf.executing_eagerly():
-        return False
-    own, met, left = {tensor.ref() for tensor in starts}, set(), list(ends)
+def _behind(ends: Tensors) -> dict[Any, tf.Tensor]:
+    """What tensors of a graph depend on in any way, as by a comparison; calls and loops are not entered."""
+    met: dict[Any, tf.Tensor] = {}
+    left = [] if tf.executing_eagerly() else list(ends)
     while left:
         tensor = left.pop()
-        if tensor.ref() in own:
-            return True
-        if tensor.op not in met and tensor.op.type not in _NOT_ENTERED:
-            met.add(tensor.op)
-            left += tensor.op.inputs
-    return False
+        if tensor.ref() not in met:
+            met[tensor.ref()] = tensor
+            left += [] if tensor.op.type in _NOT_ENTERED else tensor.op.inputs
+    return met
+
+
+def _reads(ends: Tensors, starts: Tensors) -> bool:
+    return not _behind(ends).keys().isdisjoint(tensor.ref() for tensor in starts)
+
+
+def _flattened(ends: Tensors) -> list[tf.Tensor]:
+    """What is rounded, made an integer or stopped on the way: no derivative shows that the tensors depend on it."""
+    flat = [t for t in _behind(ends).values() if t.op.type in _FLAT or not (t.dtype.is_floating or t.dtype.is_complex)]
+    return [before for tensor in flat if tensor.op.type not in _NOT_ENTERED for before in tensor.op.inputs]
 
 
 class _VJP(Recipe):
