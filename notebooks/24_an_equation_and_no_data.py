@@ -442,7 +442,7 @@ assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 60
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS takes off most of Adam's error in this run. (With 64 units, so did one linear solve for Adam's readouts; with 32 it took a sixth.) And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
+# BFGS takes off most of Adam's error in this run. (With 64 units so does one linear solve for the readouts, even with the start's slopes; with 32 it does not.) And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
 
 # %% [markdown]
 # ## 3. A small residual is not a small error
