@@ -346,7 +346,7 @@ for name, g in gradients.items():
 #
 # For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. `tape.gradient` does not build it. The matrix product has a rule that goes straight from the upstream gradient $u$ to $u^{\mathsf T} J$, a **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large as the kernel. Backpropagation is one VJP after another.
 #
-# There are gradients that are no tensors. With `table = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(table, [0, 0]))` is `tf.IndexedSlices`, the rows that were read with their gradients, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
+# There are gradients that are no tensors. With `v = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(v, [0, 0]))` is `tf.IndexedSlices`, the rows that were read with their gradients, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

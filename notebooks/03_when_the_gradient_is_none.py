@@ -170,6 +170,15 @@ check_level = tf.get_logger().level
 tf.get_logger().setLevel("ERROR")  # the tape warns of the integer
 assert walk(check_casts, watch_each=True) == ["back", "sum"]
 tf.get_logger().setLevel(check_level)
+check_values = [tf.Variable([0.3, 0.7])]
+with tf.GradientTape(persistent=True) as check_tape:
+    for check_step in path.values():
+        check_values.append(check_step(check_values[-1]))
+    for check_value in check_values:
+        check_tape.watch(check_value)  # after its use: only the target's own is left
+assert [check_tape.gradient(check_values[-1], v) is None for v in check_values] == [True] * 5 + [False]
+with np.testing.assert_raises(ValueError):
+    check_tape.watch(np.ones(2))
 
 # %% [markdown]
 # ## 2. Let a tape find it

@@ -592,6 +592,15 @@ assert {one.name for one in diagnosis.sick} == cut_off
 assert {(one.code, one.layer) for one in diagnosis.sick} == {("saturated", f"layer_{sick}")}
 assert all(norm == 0.0 for norm in kernel_norms[:sick])
 assert all(norm > 0.0 for norm in kernel_norms[sick:])
+check_dense = [
+    tf.keras.layers.Dense(8, "relu", bias_initializer=tf.constant_initializer(bias)) for bias in (0.1, -99.0, 0.1, 0.1)
+]
+check_dead = tf.keras.Sequential([tf.keras.Input((5,)), *check_dense])
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(check_dead(inputs))
+check_norms = [tf.norm(g) for g in check_tape.gradient(check_y, [layer.kernel for layer in check_dense])]
+np.testing.assert_array_equal(check_norms[:3], [0.0, 0.0, 0.0])  # before it, in it and next after it
+assert check_norms[3] > 0.0
 check_two = twelve_layers(sick)  # two are sick: mend the one that is named, and the other shows
 check_second = 1 if sick > 6 else 11
 check_two.layers[check_second - 1].bias.assign([20.0] * 16)

@@ -708,6 +708,8 @@ with tf.GradientTape() as closed:
 for check_tape, check_error in ((unopened, RuntimeError), (closed, ValueError)):
     with np.testing.assert_raises_regex(check_error, "not recording"), check_tape.stop_recording():
         pass
+    with np.testing.assert_raises_regex(ValueError, "not recording"):
+        check_tape.reset()
 
 # %% [markdown]
 # ## 6. Going further: when a tape lets go

@@ -140,7 +140,7 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside. Called eagerly as `log1pexp(x=x)` it is not: pass the argument by position.
+# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside. Called eagerly as `log1pexp(x=x)` it is not: pass `x` by position.
 #
 # It returns two things: its value, and a *backward function*. The backward function receives
 # the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`; for two arguments a pair, with `None` for a mere setting. It may use values of the forward pass, here `e`.
@@ -186,6 +186,8 @@ assert slope(log1pexp_plain, np.float64(100.0)).numpy() == 1.0
 assert np.isnan(slope(log1pexp_plain, np.float64(710.0)))
 assert slope(log1pexp, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
 assert np.isnan(slope(lambda x: log1pexp(x=x), 100.0))  # by keyword
+check_setting = tf.custom_gradient(lambda x, limit: (tf.minimum(x, limit), lambda upstream: (7.0 * upstream, None)))
+assert slope(lambda x: check_setting(x, 0.5), 3.0) == 7.0
 assert np.isinf(log1pexp(100.0))
 np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
 

@@ -762,6 +762,12 @@ np.testing.assert_allclose(check_adam[0], check_adam[1], rtol=2e-2)
 np.testing.assert_allclose(np.abs(check_adam[0]), 0.1, rtol=1e-2)
 check_sgd = [first_steps["SGD", name] for name in ("not clipped", "clipped to 0.01")]
 np.testing.assert_allclose(check_sgd[0] / check_sgd[1], 1001.2, rtol=1e-3)
+check_ways = [tf.Variable([0.0]), tf.Variable([0.0])]  # one long gradient among short ones, as it is and cut
+for check_way, check_longest in zip(check_ways, (100.0, 1.0), strict=True):
+    check_optimiser = tf.keras.optimizers.Adam(0.1)
+    for check_size in [1.0] * 10 + [check_longest] + [1.0] * 9:
+        check_optimiser.apply_gradients([(tf.constant([check_size]), check_way)])
+assert abs(check_ways[0][0]) < 0.75 * abs(check_ways[1][0])
 
 # %% [markdown]
 # ## 8. Check it independently

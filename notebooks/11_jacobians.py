@@ -179,8 +179,8 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
 # One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two random vectors test a
-# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, below with $h = 0.01$: in
-# float32, $10^{-6}$ leaves about one digit. The accumulator of the check below uses the rule under test, and a wrong rule passes.
+# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, in float32 with $h = 0.01$:
+# $10^{-6}$ leaves about one digit. An accumulator can use the rule under test, as in the check below, and a wrong rule passes.
 #
 # Tangents are solid, from left to right; cotangents are dashed, from right to left.
 
@@ -319,7 +319,7 @@ assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 
 # %% [markdown]
 # The scalar `delta` has no axes, and the result has those of `y`; `gradient` returned the sum of the 201 entries. Each is
-# $\sigma' = \sigma\,(1 - \sigma)$, with its peak, one quarter, at zero.
+# $\sigma' = \sigma\,(1 - \sigma)$.
 
 # %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
@@ -409,7 +409,7 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 #
 # $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
-# `jacobian` holds the zeros, too. Section 8 shows how to write such a formula down.
+# Section 8 shows how to write such a formula down.
 
 # %% [markdown]
 # ## 4. Several sources, several targets
@@ -731,8 +731,9 @@ np.testing.assert_array_equal(first(x), second(x))
 # rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. Passes
 # one by one, below, need no stack.
 #
-# You can test the result. The sum is the product with a cotangent of ones; a **random cotangent** also sees two exchanged rows, in the check below,
-# which the sum does not. Where the product itself is no more than rounding, compare the difference and not the ratio.
+# You can test the result. The sum is the product with a cotangent of ones, and misses two exchanged rows; a **random cotangent** sees them. A
+# backward rule that clips fails the test without a fault of `pfor`. Where the product itself is no more than rounding, compare the difference and not
+# the ratio.
 
 
 # %%
@@ -948,7 +949,7 @@ np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 # ## 10. Going further: weights for a target
 #
 # Sections 5 to 9 paid for whole Jacobians. Where you want one weighted sum of the rows, section 1's single backward pass is enough. The opening's
-# `gradient` weighed both rows with 1; here you choose the weights, when the recording is over.
+# `gradient` weighed both rows with 1; here you choose the weights.
 
 # %%
 knob = tf.Variable(2.0)
@@ -959,7 +960,7 @@ for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
     print(f"weights {weights}: gradient {weighted.numpy()}")
 
 # %% [markdown]
-# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$.
+# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. A zero does not hide an infinite derivative: $0 \cdot \infty$ is NaN.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -986,7 +987,7 @@ exercises.chosen_mean.check(gradient_of_chosen)
 # %% [markdown]
 # ## 11. Check it independently
 #
-# Central differences in float64 and NumPy: two evaluations for each source element, and the same order of axes.
+# Central differences in float64 and NumPy: two evaluations for each source element.
 
 # %% tags=["nbval-ignore-output"]
 x64, kernel64, bias64 = (np.asarray(value, np.float64) for value in (x, layer.kernel, layer.bias))

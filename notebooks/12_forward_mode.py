@@ -813,7 +813,7 @@ for k in range(4):
     f = derivative(f)
 
 # %% [markdown]
-# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$.
+# Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$.
 #
 # Nesting also has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
 
@@ -870,7 +870,7 @@ print("accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the decorated function. Of
-# `tf.function(square)` it says 3: there the call is hidden in a graph of its own.
+# `tf.function(square)` it says 3: that call has a graph of its own. With the accumulator inside, too, it says 4.
 #
 # Two programs make the accumulator fail, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
 
@@ -1009,8 +1009,7 @@ exercises.tapes_only.check(jvp_from_tapes)
 # %% [markdown]
 # ## 11. Going further: in one line
 #
-# `tapelab.derivatives` does the same compiled. Here `jacobian` goes forwards, with 3 inputs and 42 outputs, and `hvp` takes the Keras variables as
-# they are.
+# `tapelab.derivatives` does the same compiled. Here `jacobian` goes forwards, and `hvp` takes the Keras variables as they are.
 
 # %%
 x = tf.random.normal((3,))
@@ -1078,7 +1077,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
 # | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
-# | an eager `tf.custom_gradient` whose operations have derivatives, in forward mode | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
+# | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, eagerly or in one `tf.function` | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
 # | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |

@@ -636,7 +636,7 @@ searched, searched_history = newton(functools.partial(second_order, banana), ban
 print("steps:", len(searched) - 1, " losses:", np.round(searched_history[:7, 0], 3), "…")
 
 # %% [markdown]
-# No jump to 1412 this time: every step goes down, and the path keeps to the valley. That takes more steps than the raw method.
+# No jump this time: every step goes down, and the path keeps to the valley. That takes more steps than the raw method.
 #
 # Rosenbrock's function is a sum of two squared residuals, $r_0 = 1 - w_0$ and $r_1 = 10\,(w_1 - w_0^2)$. With $J$ their Jacobian,
 #
@@ -719,8 +719,8 @@ assert 10_000 < check_counts[1] < 11_000
 assert check_counts[2] == 40_000
 
 # %% [markdown]
-# Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. With the line search both walk down the valley. Gradient descent at this rate needs more than
-# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; at three times the rate 40,000 are too few.
+# Both raw methods jump, Gauss–Newton to a loss above 2000, and then arrive. Gradient descent at this rate needs more than 20,000 steps to come
+# within $10^{-8}$ of the minimum's value. Twice the rate takes half as many; at three times the rate 40,000 are too few.
 #
 # Each Newton step takes a Hessian and a linear solve. What does that mean for a whole model?
 
@@ -905,7 +905,9 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # %% [markdown]
 # ## 8. Going further: a step that uses negative curvature
 #
-# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and whether it ends lower. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
+# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one
+# start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and ends lower. Turn the damping down
+# from 1. Then set it to 0, and move the start along $x$.
 
 # %% alt="Contour plot and line plot. Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
 saddle.figure().show()
@@ -984,8 +986,9 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 10. Going further: in one line
 #
-# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way can
-# be wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right.
+# `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way
+# can be wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right. `newton` stops at a small gradient, a saddle's
+# too: look at the eigenvalues.
 
 # %% tags=["nbval-ignore-output"]
 put(start)

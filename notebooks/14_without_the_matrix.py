@@ -405,14 +405,16 @@ np.testing.assert_array_equal(at_once[0], [-1.0, -2.0])  # nothing yet, so the d
 assert at_once[1:] == (1, True)
 
 # %% [markdown]
-# Three. CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at each of these
-# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. After twelve products the even spread from 1 to 100 is off by an eighth.
+# CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at each of these
+# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. After twelve products the even spread from 1 to 100 is
+# off by an eighth.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
 #
-# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ as
-# [13](13_hessians_and_newton.ipynb) does. Count the work in **gradient-equivalents**: a gradient is 1, and a product or a loss has its price.
+# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ by the
+# condition of [13](13_hessians_and_newton.ipynb), though a NaN passes here. Count the work in **gradient-equivalents**: a gradient is 1, and a
+# product or a loss has its price.
 
 
 # %%
@@ -661,15 +663,17 @@ draw_race(runs, lowest, "Softmax regression: the price of a product decides")
 plt.show()
 
 # %% [markdown]
-# Two, the price of a gradient. L-BFGS comes first to $10^{-4}$, the race is a tie at $10^{-8}$, and the linearised Newton–CG comes first to $10^{-12}$:
-# near the minimum each of its steps gains several digits. So it wins here where a product costs one gradient *and* you want twelve digits.
+# Two, the price of a gradient. L-BFGS comes first to $10^{-4}$, the race is a tie at $10^{-8}$, and the linearised Newton–CG comes first to
+# $10^{-12}$: near the minimum each of its steps gains several digits. So it wins where a product costs one gradient *and* you want twelve digits.
 #
-# For fewer digits begin a fit such as this one with L-BFGS, which needs no products. Take products where you need the Hessian itself: for a spectrum, influence functions, or a linear solve.
+# For fewer digits begin a fit such as this one with L-BFGS. Take products where you need the Hessian itself: for a spectrum, influence functions, or
+# a linear solve.
 
 # %% [markdown]
 # ## 4. Going further: a loss that is not convex
 #
-# A `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
+# A `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known, 0.
+# The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
 #
 # $$G = \tfrac{2}{m} J^\top J, \qquad Gv = \tfrac{2}{m} J^\top (Jv).$$
 #
@@ -763,7 +767,8 @@ by_matrix = 2 / 384 * tf.linalg.matvec(tf.transpose(J) @ J, u)
 np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0, atol=1e-10)
 
 # %% [markdown]
-# At these prices L-BFGS leads, and Gauss–Newton–CG leaves gradient descent behind. With a product at 1.6 and a loss at 0.4, Gauss–Newton–CG ends below L-BFGS. Newton–CG meets negative curvature, where its CG stops early.
+# At these prices L-BFGS leads, and Gauss–Newton–CG leaves gradient descent behind. With a product at 1.6 and a loss at 0.4, Gauss–Newton–CG ends
+# below L-BFGS. Newton–CG meets negative curvature, where its CG stops early.
 
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos

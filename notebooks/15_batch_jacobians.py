@@ -119,9 +119,9 @@ np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
 # %% [markdown]
 # ## 2. One Jacobian for each example
 #
-# The Jacobians that you want have shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian, **sum**
-# over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of every patch: in `bobi->boi` the letter `b`
-# stands twice on the left and once on the right. The third way, `batch_jacobian`, does not make the large one. Below are the derivatives of output 0 of example 2:
+# The Jacobians that you want have shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. From the full Jacobian,
+# **sum** over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of every patch: in `bobi->boi` the
+# letter `b` stands twice on the left and once on the right. The third way, `batch_jacobian`, does not make the large one. Output 0 of example 2:
 
 # %%
 tf.get_logger().setLevel("ERROR")  # each eager Jacobian traces a graph; TensorFlow would warn of it
@@ -400,8 +400,8 @@ ax.set(xlim=(0, 1.1 * float(np.max(norms))), yticks=range(batch))
 plt.show()
 
 # %% [markdown]
-# The mean points where the bad example points. Clipped, the gradients have a mean that points with the healthy ones again. Clipping the
-# mean's norm ([08](08_clipping.ipynb)) would leave its direction as it is.
+# The mean points where the bad example points. Clipped, the gradients' mean points with the healthy ones again. Clipping the mean's norm
+# ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
 # Clipping each example's gradient, over all its variables at once, gives it one vote at most: none contributes more than a seventh of the limit.
 
@@ -417,8 +417,9 @@ np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine
 # %% [markdown]
 # ## 5. When the examples are not independent
 #
-# `batch_jacobian` assumes two things of the batch. The first axis of target and source is the batch: it checks that they have the same size, and raises an
-# error if not. With as many outputs as inputs, a batch that stands last gets through. A target of shape (7,) is refused too: give it a second axis.
+# `batch_jacobian` assumes two things of the batch. The first axis of target and source is the batch: it checks that they have the same size, and
+# raises an error if not. With as many outputs as inputs, a batch that stands last gets through. A target of shape (7,) is refused too: give it a
+# second axis, inside the block (outside: zeros, section 7).
 #
 # ### Exercise: The batch is the last axis (6 min)
 #
@@ -916,7 +917,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | `batch_jacobian` behind batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | independence of examples tested with cotangents of ones | batch normalisation passes | random cotangents |
-# | the inner `batch_jacobian` is called outside the outer tape | zeros from the outer `batch_jacobian`, `None` from `gradient` | call it inside |
+# | a target made outside the tape: an inner `batch_jacobian`, `y[:, None]` | zeros from `batch_jacobian`, `None` from `gradient` | make it inside |
 # | clipping the mean's norm against one bad example | a shorter step in its direction | clip each example's gradient |
 #
 # **Further reading**

@@ -125,11 +125,12 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 #
 # $$\bar W = x^\top \bar y, \qquad \bar x = \bar y\, W^\top,$$
 #
-# where a bar marks the loss's gradient with respect to that quantity. So this network's gradient takes at most the products of **three** forward passes,
-# *however many weights there are*. This is the **cheap-gradient principle**: where each operation's backward rule costs a small multiple of the
-# operation, so does the whole gradient. The reverse sweep is Linnainmaa's (1970), its bound Baur and Strassen's (1983).
+# where a bar marks the loss's gradient with respect to that quantity. So this network's gradient takes at most the products of **three** forward
+# passes, *however many weights there are*. This is the **cheap-gradient principle**: where each operation's backward rule costs a small multiple of
+# the operation, so does the whole gradient.
 #
-# The multiplications of matrix products can be counted off the traced graph, before anything runs, unless they stand in another `tf.function`.
+# The multiplications of `@` and `tf.matmul` can be counted off the traced graph, before anything runs; not counted are `tf.einsum` and what stands in
+# another `tf.function`.
 
 
 # %%
@@ -516,8 +517,9 @@ del tape_again
 # ## 4. Checkpointing: memory for work
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
-# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation. `tf.recompute_grad(block)` does it,
-# for a block that gets its tensors as positional arguments: a weight of this chain taken from outside gets `None`.
+# pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation.
+# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a weight of this chain, a tensor, taken from outside
+# gets `None`; a variable gets its gradient.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 

@@ -146,7 +146,7 @@ np.testing.assert_array_equal(x[i, 8:, 8:, 0], images.x_test[i])  # the quarter 
 # %% [markdown]
 # ## 1. Why so little is enough
 #
-# The tape needs one thing from you. A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. The gradient then has the shape of the picture, one number for each pixel. The loss is *summed* over the scenes. In this network each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
+# A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. Cast it to floats first: integers, as in a file, get `None`, watched or not. The gradient then has one number for each pixel. The loss is *summed* over the scenes. In this network each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
 #
 # To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is that of $d_i = \varepsilon\operatorname{sign} g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$.
 #
@@ -313,7 +313,7 @@ assert np.median(np.abs(moved - first_order)) < 0.05 * np.median(np.abs(moved)) 
 # %% [markdown]
 # The map's larger part lies in the quarter, and inside it you see speckle and no digit. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* Compared with a black picture a black pixel has contributed nothing, and a change of it may do a lot.
 #
-# And this network of convolutions, ReLUs and maxima is **piecewise linear**: its gradient jumps where one piece ends and the next begins. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: square the one gradient that you have.
+# And this network of convolutions, ReLUs and maxima is **piecewise linear**: its gradient jumps where one piece ends and the next begins. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: the one gradient, squared.
 
 # %% tags=["nbval-ignore-output"]
 noisy = [score_gradient(x + rng.normal(scale=0.15, size=x.shape).astype("float32"), y) for _ in range(25)]
@@ -341,7 +341,7 @@ assert squared["gradient"] > grades["gradient"] + 0.08
 #
 # $$F(x) - F(b) = \int_0^1 (x - b)\cdot\nabla F\bigl(b + t(x - b)\bigr)\,\mathrm dt = \sum_i \underbrace{(x_i - b_i)\int_0^1 \frac{\partial F}{\partial x_i}\,\mathrm dt}_{A_i}.$$
 #
-# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$. The attributions *add up* to the difference of two outputs. They call this completeness, and it is a test that your program can run.
+# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$. The attributions *add up* to the difference of two outputs. This *completeness* is a test that your program can run.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -428,7 +428,7 @@ complete = tf.reduce_sum(of_white, axis=[1, 2, 3]) - (scores(x) - scores(white))
 assert np.median(np.abs(complete) / np.abs(scores(x) - scores(white))) < 0.03  # complete as well
 
 # %% [markdown]
-# Both maps are complete: both add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$: a finite gradient leaves it nothing, *whatever the network does with it*. The baseline is half of the question: *compared with what?*
+# Both maps add up, to different differences. A pixel that equals the baseline has $x_i - b_i = 0$: a finite gradient leaves it nothing, *whatever the network does with it*. The baseline is half of the question: *compared with what?*
 #
 # ### Exercise: Integrated gradients of any function (8 min)
 #
@@ -676,7 +676,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | the picture is not watched | `None` | `tape.watch(x)` |
+# | the picture is not watched, or in integers | `None` | cast to floats, then `tape.watch(x)` |
 # | inner layer in one call, score in another | `None` | one model with both outputs |
 # | the probability's gradient | nearly 0 where the network is sure | take the logit, or its lead over the largest of the others |
 # | too few steps of integrated gradients | a sum that misses the difference | print both, and add steps |

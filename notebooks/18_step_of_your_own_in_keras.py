@@ -56,7 +56,7 @@ with contextlib.suppress(RuntimeError):
 runtime.start(seed)
 
 # %% [markdown]
-# The data are digits, and nearly all nines are missing. `class_weight` is made for that: it lets each of the few nines count thirty times.
+# The data are digits, and nearly all nines are missing. `class_weight` is made for that: it lets each nine count thirty times.
 
 # %%
 images, rng = data.load("digits"), np.random.default_rng(seed)
@@ -171,7 +171,7 @@ class Careful(keras.Model):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return self.compute_metrics(x, y, predicted, sample_weight)
 
 
@@ -199,9 +199,19 @@ history = watched.fit(x[:100], y[:100], batch_size=64, validation_data=(x[:100],
 assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
 assert min(history["loss"][0], history["val_loss"][0]) > 0.1
 np.testing.assert_allclose(history["val_loss"][0], watched.evaluate(x[:100], y[:100], verbose=0)[0], rtol=1e-5)
+check_losses = []
+for check_kind in (keras.Model, Careful):  # two inputs, in a dict
+    keras.utils.set_random_seed(seed)
+    check_inputs = {name: keras.Input((64,), name=name) for name in "ab"}
+    check_model = check_kind(check_inputs, keras.layers.Dense(10)(keras.layers.Add()(list(check_inputs.values()))))
+    check_model.compile("sgd", cross_entropy)
+    check_images = dict.fromkeys("ab", x[:100])
+    check_history = check_model.fit(check_images, y[:100], batch_size=64, shuffle=False, verbose=0).history
+    check_losses.append(check_history["loss"])
+np.testing.assert_allclose(*check_losses, rtol=1e-5)
 
 # %% [markdown]
-# The dropout masks agree as well, since both models draw them from the same seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Leave out the line with `self.metrics[0]`, and `fit` prints `loss: 0.0000e+00` from the first batch on: Keras shows its mean of the loss, and nobody has updated it. `validation_data`, and with it `EarlyStopping`, work as before: the test step is still Keras' own.
+# The dropout masks agree as well: both models draw them from one seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Leave out the line with `self.metrics[0]`, and `fit` prints `loss: 0.0000e+00`: Keras shows its mean of the loss, which nobody has updated. `validation_data`, and with it `EarlyStopping`, work as before: the test step is still Keras' own.
 #
 # ### Exercise: The loss of a careful step (6 min)
 #
@@ -218,7 +228,7 @@ exercises.step_loss.check(step_loss)
 # %% [markdown]
 # ## 2. A batch in parts
 #
-# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. Here a hundred images, in parts of 32; the last part has four.
+# A batch that does not fit into memory is taken in parts, and the gradients are added up: **gradient accumulation**. A gradient of a sum is the sum of gradients. Here: a hundred images in parts of 32, the last of four.
 
 
 # %%
@@ -257,9 +267,9 @@ print(f"mean of the parts' means: {off(of_means, whole):.0%} off")
 print(f"sums, divided once:       {off(of_sums, whole):.0e} off")
 
 # %% [markdown]
-# The four images of the last part count eight times as much as the others. The cure: differentiate *sums*, and divide once, by the number of all examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
+# The four images of the last part count eight times as much. The cure: differentiate *sums*, and divide once, by the number of examples. `Adam(gradient_accumulation_steps=4)` takes the mean of the parts' gradients, so with a smaller last part it has the fault that you see here.
 #
-# A penalty is no sum over the examples: add it once, not in each part. And with `BatchNormalization` sums are no cure: in training it subtracts the mean of the *part*, which is not the mean of the batch.
+# A penalty is no sum over the examples: add it once, not in each part. And with `BatchNormalization` sums are no cure: in training it subtracts the mean of the *part*, not of the batch. (`Dropout` differs too, but only by its masks.)
 
 # %% tags=["nbval-ignore-output"]
 normalised = classifier(keras.layers.BatchNormalization())
@@ -333,7 +343,7 @@ class Scaled(Careful):
             gradients, _ = tf.clip_by_global_norm(gradients, self.limit)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided by it
-        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(x)[0])
+        self.metrics[0].update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return self.compute_metrics(x, y, predicted, sample_weight)
 
 
@@ -413,7 +423,7 @@ assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so here the rest still points nearly the right way. bfloat16 loses no entry, and turns the gradient further than float16 does here: it rounds to 8 binary digits, and float16 to 11.
+# What falls through is small, so here the rest points nearly the right way. bfloat16 loses no entry, and turns the gradient further here: it rounds to 8 binary digits, and float16 to 11.
 #
 # The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #
@@ -432,7 +442,7 @@ exercises.skipped.check(step)
 # %% [markdown]
 # ## 4. A gradient in the loss
 #
-# Here is a step that `fit` does not have: the loss has a gradient in it. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. Scale $f$ up, and the difference grows with it, so the slope of $f$ is held. Gulrajani and others (2017) do that by a penalty: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
+# `fit` has no step with a gradient in the loss. A *Wasserstein critic* $f$ is trained to tell real points from made ones by the difference of its means, $\mathbb E f(\text{real}) - \mathbb E f(\text{made})$. Scale $f$ up, and the difference grows with it, so the slope of $f$ is held. Gulrajani and others (2017) do that by a penalty: at points between the two kinds, $(\lVert\nabla_x f\rVert - 1)^2$ joins the loss. With the slope at most 1 the best difference is a distance between the two distributions, the *Wasserstein distance*. Here the truth is known: the made points are a standard normal distribution, the real ones the same, moved by 3. The distance is 3.
 #
 # The penalty is a gradient by the input, and the step differentiates it by the weights. So there are two tapes, and the inner `gradient` call has to be recorded by the outer tape ([10](10_higher_order_gradients.ipynb)).
 
@@ -491,14 +501,14 @@ assert abs(np.linalg.norm(real.mean(axis=0) - made.mean(axis=0)) - 3) < 0.15
 np.testing.assert_array_equal(flat(critics["Outside"][0]), flat(critics["NoPenalty"][0]))  # the penalty never was
 
 # %% [markdown]
-# The critic says more than the distance, which is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$, where $3s = 3.45$. (For a mere shift nobody needs a critic: the distance of the two means is the answer.)
+# The critic says more than the distance, which is 3. Its slope is not held at 1, it is *pulled* there: with a slope $s$ everywhere the objective is $3s - 10\,(s - 1)^2$, which is largest at $s = 1 + 3/20 = 1.15$, where $3s = 3.45$. (For a mere shift nobody needs a critic: the distance of the means is the answer.)
 #
-# With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one of them computed and added a penalty in every step. A test for a new term of a loss: **switch it off, and see that something changes.**
+# With the call outside, the slopes are numbers that fell from the sky: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. `Outside` and `NoPenalty` are equal to the last bit, although one computed and added a penalty. A test for a new term of a loss: **switch it off, and see that something changes.**
 
 # %% [markdown]
 # ## 5. Two replicas
 #
-# `tf.distribute.MirroredStrategy` runs a step on several devices, each with a part of the batch, and here `all_reduce` adds up the gradients. Two virtual CPUs will do here. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
+# `tf.distribute.MirroredStrategy` runs a step on several devices, here two virtual CPUs, each with a part of the batch, and `all_reduce` adds up the gradients. The model is $v\,x$ with eight values of $x$, 1 to 8; the gradient of its mean by $v$ is 4.5.
 
 # %%
 tf.get_logger().setLevel("ERROR")  # a strategy tells of each sum over the replicas
@@ -570,12 +580,12 @@ for kind in (keras.Model, Careful, Scaled):
     np.testing.assert_allclose(of_two, of_one, atol=1e-5)
 
 # %% [markdown]
-# Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch. Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
+# Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch, and a penalty of your own by the number of replicas. Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
 
 # %% [markdown]
 # ## 6. Check it independently
 #
-# The oracle of section 1 was Keras' own step. Here is one that knows neither Keras nor a tape: one step of gradient descent on a softmax regression, by its closed form in NumPy, with sample weights and a penalty.
+# The oracle of section 1 was Keras' own step. This one knows neither Keras nor a tape: one step of gradient descent on a softmax regression, by its closed form in NumPy, with sample weights and a penalty.
 
 # %% tags=["nbval-ignore-output"]
 keras.utils.set_random_seed(seed)
@@ -604,7 +614,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # - The gradient of a batch's mean loss is the sum of its parts' gradients of *sums*, divided once. With `BatchNormalization`, in training, parts are another function, and a penalty is added once (section 2).
 # - In float16 the loss is scaled, by `scale_loss`, and the gradient is clipped after it is unscaled. bfloat16 needed no scale here, and has fewer digits (section 3).
 # - For a penalty on a gradient, call the inner `gradient` inside the outer tape. Switch a new term off to see that it was on (section 4).
-# - Among replicas gradients are added, so each loss is divided by the global batch (section 5).
+# - Among replicas gradients are added, so a mean divides by the global batch, and a penalty by the number of replicas (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -616,7 +626,7 @@ assert np.abs(0.5 * by_hand).max() > 100 * apart
 # | no `scale_loss` in mixed float16 | here SGD learns nothing | `self.optimizer.scale_loss(loss)` inside the tape |
 # | clipping in the step, scaled | here SGD learns nothing | clip in the optimiser |
 # | inner `gradient` outside the outer tape | the penalty has no effect | inside |
-# | a mean on each replica | gradients too large, by the number of devices | `compute_average_loss(global_batch_size=…)` |
+# | a mean on each replica | gradients too large, by the number of devices | `compute_average_loss(global_batch_size=…)`; penalties: `scale_regularization_loss` |
 #
 # **Further reading**
 #

@@ -175,7 +175,7 @@ assert promised < 5
 assert 16 < float(tf.reduce_sum(r**2)) < 22
 
 # %% [markdown]
-# Far above a billion. The fast decay's rate has become negative, and a decay with a negative rate grows: at $t = 6$ it has exploded. The model was straightened at one point, and the step went far beyond the region where straight is right.
+# Far above a billion. The fast decay's rate has become negative, and a decay with a negative rate grows: at $t = 6$ it has exploded. The step went far beyond the region where straight is right.
 #
 # The cure is to charge for distance. **Levenberg–Marquardt** solves
 #
@@ -282,9 +282,9 @@ for name, value, error, true in zip(("a₁", "k₁", "a₂", "k₂"), p.numpy(),
 print(f"noise: {variance**0.5:.4f} (true: {noise})")
 
 # %% [markdown]
-# One measurement, one Jacobian, and each number has its error bar. No true value lies more than three of them away from its fit.
+# Each number has its error bar. No true value lies more than three of them away from its fit.
 #
-# **Predict.** Suppose that somebody tells you the *other three* parameters exactly. How large is the standard error of $a_1$ then?
+# **Predict.** Suppose somebody tells you the *other three* parameters exactly. How large is the standard error of $a_1$ then?
 
 # %%
 exercises.others_told.guess(...)  # "as large", "half" or "a twentieth"
@@ -478,7 +478,7 @@ np.testing.assert_allclose(linearise_all(several, some_y)[1], tape.batch_jacobia
 # %% [markdown]
 # ## 5. Ten times the noise
 #
-# Back to the coarse instrument of the opening. Ten times the noise, so $C$ is a hundred times as large, and the ellipsoid ten times as long in every direction. Simulate and refit again.
+# Back to the coarse instrument of the opening: $C$ is a hundred times as large, and the ellipsoid ten times as long in every direction.
 
 # %% tags=["nbval-ignore-output"]
 coarse_C = coarse**2 * C
@@ -551,7 +551,7 @@ assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the t
 # %% [markdown]
 # About 85 %: three times as many are outside as there should be. All four widths are right, and the *region* is wrong.
 #
-# The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
+# The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and there the cloud bends. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
 #
 # Most of the fits outside lie on *one* side, to which the banana bends.
 #
@@ -577,7 +577,7 @@ for level, low, high in ((0.002, 0.94, 0.96), (0.02, 0.87, 0.91), (0.04, 0.78, 0
 #
 # $$\lVert f(b) - f(p) \rVert^2 / \hat\sigma^2 \le 9.49 .$$
 #
-# In the opening all fits gave one curve; what scattered were the numbers. The parameters are the curve's coordinates. It is the coordinates that bend, and the curve does not care which coordinates describe it.
+# In the opening all fits gave one curve; only the numbers scattered. The parameters are the curve's coordinates, and it is the coordinates that bend.
 
 # %% tags=["nbval-ignore-output"]
 coarse_variance = coarse**2 * variance
@@ -631,7 +631,7 @@ print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limi
 # %% [markdown]
 # Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the limit that is exact for a linear model is a little larger, 9.87, from the $F$ distribution.)
 #
-# When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, the model is straight enough for $C$. If not, quote the region, or the refits themselves.
+# When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, the model is straight enough for $C$, but a lifetime $1/k$ may still bend: look at its own scatter. If not, quote the region, or the refits themselves.
 #
 # That tests straightness alone, with your model and independent noise. Where neighbours share their noise, or the counter has a small background that the model lacks, refits agree with a $C$ that is far too small. So first plot the residuals, and look for neighbours of one sign.
 
@@ -928,7 +928,7 @@ print(f"largest relative difference of the parameters:      {np.abs(b / certifie
 print(f"largest relative difference of the standard errors: {np.abs(errors_nist / certified_errors - 1).max():.0e}")
 
 # %% [markdown]
-# From the farther start the loop stops with an error. In the step before, it accepted a rate $b_4$ of several hundred million, because the sum of squares is lower there. The first exponential is then zero at every point but $x = 0$, so that rate's column of $J$ is zero, and with it the entry of $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
+# From the farther start the loop stops with an error. In the step before, it accepted a rate $b_4$ of several hundred million, because the sum of squares is lower there. The first exponential is then zero at every point but $x = 0$, so that rate's column of $J$ is zero, and with it the entry of $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met: with it the loop arrives after thousands of steps, and stopped at 60 returns wrong parameters without a word.
 #
 # SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours to a hundredth.
 
@@ -963,7 +963,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # ## Recap
 #
 # - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives here in about ten (sections 1 and 2).
-# - As far as the model is straight, the same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, and another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
+# - As far as the model is straight, the same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, and another quantity with the gradient $g$, if straight as well, has the variance $g^\top C g$ (section 3).
 # - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests whether the model is straight enough for $C$ (section 4).
 # - The ellipsoid can be thin. With more noise the cloud bent out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
 # - A prior on the weights is one more measurement of each, and gives a network's curve an error bar. Beside one that is sampled it is right here where there are points, and in the gap too narrow (section 7).

@@ -174,7 +174,7 @@ print(f"relative difference from the unrolled gradient: {tf.norm(by_solve - unro
 #
 # Near the solution the search multiplies its error by the same $J$ in each step, so here the series converges when the search does.
 #
-# With a custom gradient all this becomes a function of $W$. `tf.stop_gradient` keeps the search off the tape, as in [07](07_custom_gradients.ipynb). Here $x$ is data. Were it the output of other layers, they would get `None`: give the function $x$ as a second argument, stop that too, and return `u * slope` as its gradient.
+# With a custom gradient all this becomes a function of $W$. `tf.stop_gradient` keeps the search off the tape, as in [07](07_custom_gradients.ipynb). Here $x$ is data. Were it the output of other layers, they would get `None`: give the function $x$ as a second argument, stop that too, and return `u * slope` as its gradient. A second derivative is silently wrong: to it `z` is a constant.
 
 
 # %%
@@ -307,7 +307,7 @@ difference = max(error(by_unrolling(z, k) - by_equation(z, k) + unrolled) for k 
 print(f"k steps recorded at the solution, against k terms of the series: they differ by {difference:.0e}")
 
 # %% [markdown]
-# They are the same numbers, but for rounding. Unrolling this iteration from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that.
+# The same numbers, but for rounding. Unrolling this iteration from the solution *is* the equation, with the series for $u$ cut off after $k$ terms, and with $k$ tensors kept instead of one. What the equation adds is freedom: another solver may find $u$. Section 5 uses that.
 #
 # The shortest cut is $k = 1$: search, then record one last step. Training equilibrium models with it is called *Jacobian-free backpropagation*.
 #
@@ -377,14 +377,14 @@ print("dw / ds:  ", (-mixed / H).numpy().round(3))
 # %% [markdown]
 # The mixed derivative of $s_i$ is the gradient of term $i$ alone, $w - y_i$. Downhill is the other way, $y_i - w$: the pull of that measurement. At the minimum the pulls cancel. Strengthen one, and $w$ goes the way it pulls, as far as the curvature $H$ lets it. The measurement 6 draws the mean upwards, at a rate of 1 for each unit of weight.
 #
-# Both kinds of solution fit into one table: what is found, what it solves, and the two steps back. As before, $v$ is the gradient of a loss with respect to the solution.
+# Both kinds of solution fit one table. As before, $v$ is the gradient of a loss with respect to the solution.
 #
 # | found by | solves | $F_z$ | first | then |
 # |---|---|---|---|---|
 # | an iteration | $f(z, \theta) - z = 0$ | $J - I$ | $(I - J)^\top u = v$ | $u^\top f_\theta$ |
 # | a minimiser | $\nabla_w \ell(w, \theta) = 0$ | $H$ | $H u = v$ | $-u^\top\, \partial_\theta \nabla_w \ell$ |
 #
-# $H$ needs no transpose, as it is symmetric. And the loss that gives $v$ is a *second* loss, one that judges what was found. For $\ell$ itself $v$ is zero: to first order, the minimum's *value* does not notice that $w^*$ moves.
+# $H$ needs no transpose, as it is symmetric. And the loss that gives $v$ is a *second* loss, one that judges what was found. (If it holds $\theta$ itself, add that partial derivative.) For $\ell$ itself $v$ is zero: to first order, the minimum's *value* does not notice that $w^*$ moves.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -414,7 +414,7 @@ exercises.penalty.check(penalty_slope)
 # %% [markdown]
 # ## 4. Three hundred labels, one solve
 #
-# 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. Besides, you have 100 images whose labels you trust.
+# 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. You trust the labels of 100 other images.
 #
 # Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there, with the Hessian by `derivatives.hessian`.
 
@@ -500,7 +500,7 @@ harm = pulls(u)  # 300 derivatives
 print("derivatives:", harm.shape, "of which positive:", np.sum(harm > 0))
 
 # %% [markdown]
-# A positive derivative means harm: more weight on this label, more loss on the trusted images. Sort by harm and look at the 30 worst. Thirty labels drawn at random would contain 12 wrong ones in the mean.
+# A positive derivative means harm: more weight on this label, more loss on the trusted images. Thirty labels drawn at random would contain 12 wrong ones in the mean.
 #
 # **Predict.** How many of the 30 most harmful labels are wrong?
 
@@ -549,9 +549,9 @@ rows = tape.jacobian(each, w)
 np.testing.assert_allclose(harm, -tf.linalg.matvec(rows, u) / 300, rtol=0, atol=1e-10)  # the pulls, as in section 3
 
 # %% [markdown]
-# Thirty of thirty in this run. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss.
+# Thirty, in this run. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss.
 #
-# Is it worth the trouble? A wrong label should also stand out by its own *training loss*, where the classifier disagrees with it. That takes no derivative and no trusted images. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
+# A wrong label should also stand out by its own *training loss*, where the classifier disagrees with it. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
 #
 # **Predict.** The derivative gets about 0.95. What does the training loss of each example get?
 
@@ -584,7 +584,7 @@ for name, (score, takes) in rankings.items():
 #
 # Without the solve, $u = v$ asks what *one step* of gradient descent would do, and on these pixels that ranks badly (the second line). Subtract each pixel's mean, the same model with another bias, and one step ranks nearly as well here (the third line). So you do not solve to find wrong labels. You solve for a *derivative*, which two trainings confirm (section 6).
 #
-# Now the last two lines. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. Where trusted examples suffice to judge an image by, begin with them; with ten in place of a hundred the derivative was mostly ahead (the appendix). The derivative also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
+# Now the last two. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. Where trusted examples suffice to judge an image by, begin with them; with ten in place of a hundred the derivative was mostly ahead (the appendix). The derivative also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -622,9 +622,9 @@ exercises.solves.check(solves)
 # %% [markdown]
 # ## 5. Going further: without the matrix
 #
-# A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. A product is a gradient of a gradient, and CG is ten lines around it.
+# A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. CG needs a symmetric matrix with positive eigenvalues, as $H$ is here; on section 1's $I - J$ it fails. A product is a gradient of a gradient, and CG is ten lines around it.
 #
-# The rival again is unrolling: gradient descent with momentum (the heavy ball), at Polyak's rate and momentum for this spectrum. Record it from zero, or from the solution.
+# The rival again is unrolling: gradient descent with momentum (the heavy ball), at Polyak's rate and momentum for this spectrum, recorded from zero or from the solution.
 
 
 # %%

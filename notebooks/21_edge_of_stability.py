@@ -244,7 +244,7 @@ print("2 / rate:          ", 2 / rate)
 #
 # A step moves the weights a little, and the top eigenvector with them. So start the next power iteration from the last vector: ten products every ten steps keep up here.
 #
-# **Predict.** In the first training the loss falls to about a fiftieth. The sharpness starts below $2/\eta = 5$. What does it do?
+# **Predict.** In the first training the sharpness starts below $2/\eta = 5$. What does it do?
 
 # %%
 exercises.limit.guess(...)  # "it stays where it is", "it falls", "it rises to 5 and stays there" or "it rises beyond 5"
@@ -302,7 +302,7 @@ assert estimates[1] < 0.5 * estimates[60]
 np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 
 # %% [markdown]
-# In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Up to its arrival at the limit the loss has not risen at a single step. Then the sharpness stays there, to the end of the run. Jastrzębski and others saw the rise in 2018. Cohen and others (2021) named it **progressive sharpening**, and the place where it stopped in their trainings on all of the data the **edge of stability**.
+# In the first training it rises, although nobody asked for it: the loss has no term for it, and a quadratic loss could not do it at all. Up to its arrival at the limit the loss has not risen at a single step. Then the sharpness stays there, to the end. Jastrzębski and others saw the rise in 2018. Cohen and others (2021) named it **progressive sharpening**, and the place where it stopped in their trainings on all of the data the **edge of stability**.
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
@@ -335,7 +335,7 @@ assert (
 assert 0.82 < np.median(sharpness_along(relu_squares, check_doubled[-50:])) * rate < 1.05  # and ReLU, at twice the rate
 
 # %% [markdown]
-# Eight, $2/0.25$: the lower rate trained towards a sharper place.
+# Eight, $2/0.25$: the lower rate trained towards a sharper place, given the steps.
 #
 # Three cautions about the method. Where the most negative eigenvalue is the largest in magnitude, power iteration finds that one. And in exact arithmetic the Rayleigh quotient does not exceed the largest eigenvalue, so an estimate that has not settled is too low. When a second eigenvalue overtakes the first, a start from the last vector may stay with the first for a while, with a small error: now and then start anew. In your own code, `derivatives.CurvatureOperator` and its `spectrum` find both ends by Lanczos' method, over a data set.
 
@@ -379,7 +379,7 @@ for step in (0, 20, 199):
     print(f"{step:3} steps on: Taylor polynomial {forecast[step]:10.3g}, network {actual[step]:.3g}")
 
 # %% [markdown]
-# At first the two are the same. Then the forecast explodes, as section 1 said. The network has the same loss, the same gradient and the same Hessian at $w_0$. So what saves it is in the third derivative, or beyond.
+# At first the two are the same. Then the forecast explodes, as section 1 said. The network has the same loss, gradient and Hessian at $w_0$. So what saves it is in the third derivative, or beyond.
 #
 # Damian, Nichani and Lee (2023) have the candidate. Let the iterate bounce by $\pm a$ along the top eigenvector $v$, and expand the gradient one order further than usual:
 #
@@ -454,7 +454,7 @@ for _ in range(100):  # the second eigenvalue: power iteration at right angles t
 assert check_second * rate / 2 > 1 or check_dip.max() < 0.04  # no dip but by a second bounce
 
 # %% [markdown]
-# Without the bounce the sharpness climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, without the random direction, too. Where the bounce is large the sharpness drops. So here the bounce along $v$ holds it.
+# Without the bounce the sharpness climbs on, beyond where the bounce had turned it back. With it, it comes back and swings about 1, without the random direction, too; but that one carries hardly any of a step. Where the bounce is large the sharpness drops. So here the bounce along $v$ holds it.
 #
 # In this run the dashed line dips near step 150. By then the *second* eigenvalue is above the limit as well (the check). Along its eigenvector nothing stops the bounce: it peaks at the dip, and pushes the sharpness down from there.
 

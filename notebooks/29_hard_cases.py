@@ -1108,7 +1108,7 @@ assert explain(check_tape, check_result, check_p).code == "clipped"
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | `nan_to_num` against a NaN from a branch not taken | a loss that stops short | keep the infinity from arising |
-# | a finite −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply the softmax's weights by the mask as well |
+# | float32's −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply the softmax's weights by the mask as well |
 # | a clip in the loss, a start outside its range | a parameter that is stuck | clip the variable after the step |
 # | a mean of unequal batches' means | the rows of sparse batches weigh more | add up sums, divide once |
 # | a `tf.where` guard that returns a constant | zero derivatives at that point: for $\sin(x)/x$ the second is wrong | a branch with the right derivatives |
