@@ -521,7 +521,7 @@ np.testing.assert_allclose(by_hand, centred, rtol=0, atol=1e-12)
 exercises.mislabelled.guess(...)  # "about 5", "about 12" or "about 22"
 
 # %% [markdown]
-# Now its rivals. A wrong label is a surprise, so take the images with the highest *loss*, or the longest gradient. Or ask no model, and count how many of the ten nearest images have another label. The centred inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 fresh images.
+# Now its rivals. A wrong label is a surprise, so take the highest *loss*, or the longest gradient. Or ask no model: count how many of the ten nearest images have another label. The centred inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst, train again, and judge by the loss on 937 fresh images.
 
 # %% tags=["nbval-ignore-output"]
 x_fresh, y_fresh = prepared(images.x_train[others], images.y_train[others])
@@ -574,7 +574,7 @@ for name in ("influence", "loss", "length of the gradient", "ten neighbours"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds about as many, the length of the gradient and the centred product too, and so do the neighbours, without a model. So for these, wrong *at random*, sort by the loss or ask the neighbours. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, and the derivative ranks them better than the loss does.
+# Around 22 of 25. The loss, the gradient's length and the centred product find about as many, and so do the neighbours, without a model. So for these, wrong *at random*, sort by the loss or ask the neighbours. In section 4 of [20](20_derivative_of_a_solution.ipynb) the labels are wrong with a system, and the derivative ranks them better than the loss does.
 #
 # What influence adds is a forecast of what the removal *will do*. Add up 25 forecasts, at either end, and compare with what the test loss did.
 
@@ -609,12 +609,12 @@ for check_count, check_least in ((10, 0.9), (50, 0.8)):
     assert check_least < check_together / predicted[check_worst].sum() < 1.05
 
 # %% [markdown]
-# At the harmful end they agree to a few per cent. At the helpful end the loss rises by about twice the sum in this run: the sign is right, and the size is not.
+# At the harmful end they agree to a few per cent. At the helpful end the loss rises by about twice the sum in this run: the sign is right, not the size. The two errors of section 5 cancel at one end, and add up at the other.
 
 # %% [markdown]
 # ## 5. Where it errs
 #
-# In the scatter of section 2 the actual changes are larger than predicted at the upper end, and not at the lower. The forecast replaced two curves by straight lines: the test loss by its tangent, and the motion of the minimum by its derivative.
+# In the scatter of section 2 the actual changes are larger than predicted at the upper end, not at the lower. The forecast replaced two curves by straight lines: the test loss by its tangent, and the motion of the minimum by its derivative.
 #
 # The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there.
 
@@ -654,7 +654,7 @@ assert abs(together) > 1.05 * abs(moved_together)
 #
 # The other error is the motion, which is too short. The line of section 1 had the same fault, and there it can be seen in full.
 #
-# The prediction uses the Hessian *with* the example. Without it, for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. Sherman and Morrison's formula says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
+# The prediction uses the Hessian *with* the example. Without, for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. Sherman and Morrison's formula says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
 #
 # $$H_{-i}^{-1} g_i = \frac{H^{-1} g_i}{1 - h_i}, \qquad h_i = \tfrac1N\, \tilde x_i^\top H^{-1} \tilde x_i.$$
 #
@@ -675,7 +675,7 @@ np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 # %% [markdown]
 # That was the missing fifth; the objective is quadratic, so the corrected prediction is exact.
 #
-# Back to the digits. There `newton_steps` takes two tapes and a solve for each example, so take thirty, spread over the ranking. Move and evaluate each, with the full $H$ and with the $H$ that is left.
+# Back to the digits. There `newton_steps` takes two tapes and a solve for each example, so take thirty, over the ranking. Move and evaluate each, with the full $H$ and with the $H$ that is left.
 
 # %% tags=["nbval-ignore-output"]
 thirty = np.concatenate([order[:5], order[-5:], rng.choice(order[5:-5], 20, replace=False)])
@@ -815,7 +815,7 @@ assert shared >= 17
 assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part. At the harmful end most of the 25 that are worth removing are found.
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part; at the harmful end most of the 25 worth removing are found. Differentiate the ten *steps*, as [23](23_differentiate_the_training.ipynb) does, and the forecast is right again (correlation above 0.999).
 #
 # ### Exercise: The error on the example left out (12 min)
 #
@@ -897,7 +897,7 @@ exercises.products.check(inverse_product)
 # %% [markdown]
 # ## 7. Going further: a network
 #
-# That was a convex model with 500 examples. Take a small network: eight tanh units, twenty points of a sine with noise, a weak decay. It is trained to a minimum, and the forecast follows section 2 to the letter. Then it is trained without each of the twenty points: once from the random start that the first training had, and once on from the minimum.
+# That was a convex model. Take a small network: eight tanh units, twenty points of a sine with noise, a weak decay. It is trained to a minimum, and the forecast follows section 2 to the letter. Then it is trained without each point: from the same random start, and on from the minimum.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -1112,7 +1112,7 @@ for i, change in elsewhere.items():
 # | the sign: leaving out is *minus* more weight | the harmful examples look helpful | move by $+H^{-1} g_i / N$ |
 # | $1/N$ forgotten | changes $N$ times too large | divide: the objective is a mean |
 # | softmax regression: a Hessian without the penalty | a singular system, as one shift of all logits changes nothing | take the Hessian of what was minimised |
-# | training stopped after ten steps | forecasts twice too large, an order that holds in part | train to the end |
+# | training stopped after ten steps | forecasts twice too large, an order that holds in part | train to the end, or differentiate the steps |
 # | a tenth of the weight decay | forecasts a third too small | leverage makes up over half; train again for the rest |
 # | an inner product on raw pixels | a correlation of 0.6 | centre them, then judge the Hessian |
 # | accuracy as the measure | hardly a change | take the loss |
@@ -1128,4 +1128,4 @@ for i, change in elsewhere.items():
 # - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), ["If influence functions are the answer, then what is the question?"](https://arxiv.org/abs/2209.05364).
 #
 # **Read next:** [14 Without the matrix](14_without_the_matrix.ipynb) has the products that large models need;
-# [15 Batch Jacobians](15_batch_jacobians.ipynb) has more uses for the gradient of each example.
+# [23 Differentiate the training](23_differentiate_the_training.ipynb) needs no minimum.

@@ -321,7 +321,7 @@ exercises.unrolled.check(by_each_rate)
 # %% [markdown]
 # ## 2. A gradient through a step
 #
-# Training has another input: the point where it begins. You will meet many small tasks, each with ten examples, and there is time for *one* gradient step.
+# Training has another input: the point where it begins. You will meet many small tasks, each with ten examples and time for *one* gradient step.
 #
 # A task is a sine, with an amplitude from 0.1 to 5 and a phase of its own. You see ten of its points, and are asked for ten others. The network has two hidden layers of 40 units; its 1761 weights are one tensor, with a leading axis of tasks, so that many tasks are trained side by side.
 
@@ -431,7 +431,7 @@ print(f"after one step of the best rate:  {curves['jointly'][1]:.2f}")
 #
 # $$\nabla_w\, L_B(w') = (I - \alpha H_A)\, \nabla L_B(w').$$
 #
-# Here $H_A$ is the Hessian of $L_A$ at the start $w$, and a tape around a tape multiplies by it. `adapt` above takes the step for all tasks at once. Take care to *add* the tasks' losses there, as it does: with their mean, 16 tasks would make every task's step 16 times too short.
+# Here $H_A$ is the Hessian of $L_A$ at the start $w$, and a tape around a tape multiplies by it. `adapt` above takes the step for all tasks at once. It *adds* the tasks' losses: with their mean, 16 tasks would make every step 16 times too short.
 #
 # Two rates are to be chosen: $\alpha$ of the step, here 0.04, and that of the outer training. Each start is trained with three outer rates, and the one is kept that does best after one step on held-out sines.
 
@@ -489,7 +489,7 @@ assert curves["second order"][1] < 0.15 * curves["second order"][0]
 # %% [markdown]
 # Before any step the errors are nearly the same, about 3. On average over all such sines no single curve does better: the best one is their mean, $-1.62 \cos x$, and its mean squared error is 3.0. So a good start is not a good model. It is a point from which the *gradient* leads somewhere: the one step takes this start to about a tenth.
 #
-# Watch both on a new sine, step by step. The sine is grey, and the dots are the ten points that the steps see.
+# Watch both on a new sine (grey); the dots are the ten points that the steps see.
 
 # %% alt="Animation. Two panels, one for each start, from no gradient step to five. In each, a grey sine wave of amplitude 4 against x, ten points on it, and the network's curve. The learnt start bends to the sine with the first step; the jointly trained one is still far from it after five." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a new sine, step by step
@@ -724,11 +724,11 @@ for kind, error in rivals.items():
     print(f"{kind + ':':34} {error:.3f}")
 
 # %% [markdown]
-# *Which start, for one step?* Reptile stays behind second order, as first order did. ANIL is ahead: the forty features may stay as they are, and the one step needs the last layer alone.
+# *Which start, for one step?* Reptile stays behind second order, as first order did. ANIL is ahead (with four times the rounds by a twentieth): the forty features may stay as they are, and the one step needs the last layer alone.
 #
 # *Is one step the best use of ten points?* In this run the joint start is still behind after 300 steps of Adam, and a linear solve on its features ahead of all single steps. On the second-order start's features it leaves 0.04, though nobody trained them for one. So here it pays to solve for the last layer; a tape can go through the solve, too (Bertinetto and others).
 #
-# *Do these tasks need a network?* The Gaussian process and the random cosines, which have seen no task but to be tuned, are ahead of all single steps, too, and the cosines of the last line as well. And the covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
+# *Do these tasks need a network?* The Gaussian process and the random cosines, which have seen no task but to be tuned, are ahead of all single steps, too, and the cosines of the last line as well (in 70 of 80 draws of them). The covariance of the seen sines, counted in 40 bins, has two directions. Two unknowns, ten points: less than a tenth of the last line's error is left (the check).
 #
 # <details><summary>Appendix: with ten seeds</summary>
 #

@@ -274,7 +274,7 @@ exercises.summed.check(may)
 # %% [markdown]
 # ## 2. A network, and two optimisers
 #
-# Now let the slopes inside the `tanh` be trained as well. That makes $u$ a network with one hidden layer: four weights for each unit, two slopes, a bias and a readout. The problem is not linear any more, so it needs an optimiser. First the usual one: 2500 steps of **Adam**, at a rate that begins at 0.07, chosen among six, and falls to zero along a cosine. The same for three widths: 16, 32 and 64 units. (32 units have 128 weights, as many as the features.)
+# Now let the slopes inside the `tanh` be trained as well. That makes $u$ a network with one hidden layer: four weights for each unit, two slopes, a bias and a readout. The problem is not linear any more, so it needs an optimiser. First the usual one: 2500 steps of **Adam**, at a rate that begins at 0.07, chosen among six, and falls to zero along a cosine, for 16, 32 and 64 units. (32 units have 128 weights, as many as the features.)
 
 
 # %%
@@ -412,9 +412,9 @@ for n in (0, count - 1):
 np.testing.assert_allclose(check_J.numpy()[[0, -1]], check_rows, rtol=1e-8, atol=1e-8)
 
 # %% [markdown]
-# About thirty times lower with 32 units in this run, and eighty times with 64. So these two networks could do it all along, and the points asked for enough: nearly all of Adam's error was the *optimiser's*. Adam scales each weight's slope by a size of its own. The new step divides the slope along each *direction* by its curvature, which $J$ knows, plus $\mu$. In your own code, `optimize.levenberg_marquardt` takes such steps.
+# About thirty times lower with 32 units in this run, and eighty times with 64. So these two networks could do it all along, with these points: nearly all of Adam's error was the *optimiser's*. Adam scales each weight's slope by a size of its own. The new step divides the slope along each *direction* by its curvature, which $J$ knows, plus $\mu$. In your own code, `optimize.levenberg_marquardt` takes such steps.
 #
-# Is there a rival that sees gradients alone and finishes what Adam began? **BFGS** builds an estimate of the whole inverse Hessian. It gets 300 steps.
+# Can a rival that sees gradients alone finish what Adam began? **BFGS** estimates the whole inverse Hessian, in 300 steps.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -442,7 +442,7 @@ assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 60
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS takes off most of Adam's error in this run. And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
+# BFGS takes off most of Adam's error in this run. (With 64 units so does one linear solve for the readouts, even with the start's slopes; with 32 it does not.) And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
 
 # %% [markdown]
 # ## 3. A small residual is not a small error
@@ -481,7 +481,7 @@ assert check_ratio > 100
 assert 50 * error(u) < error(u_few) < 0.02
 
 # %% [markdown]
-# About a thousand times larger in this run. The function satisfies all 60 equations and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it: it is the smaller of the two by far.
+# About a thousand times larger in this run. The function satisfies all 60 equations and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it: it is the smaller by far.
 #
 # So judge by the residual at points that the solve has not seen, as you judge a classifier by test data. Where a solution can be had in another way, judge by the *error*: the residual is the error's Laplacian, and weighs fast oscillations more than slow ones.
 
@@ -699,7 +699,7 @@ assert loose_bar > 3 * bar
 #
 # Let the equation be missed by a hundred times as much, and the weights fit the noise in its place; the error bar says so, and grows several times.
 #
-# Bet against the network once more. Two rivals get the same measurements. The first *smooths first*: it fits the measurements alone, then chooses the $\kappa$ that suits the equation best. It may do so with the features or with ten slow sines, $\sin i\pi x \, \sin j\pi y$ with $i + j \le 5$. The second solves both at once, as the network did, with the features of the opening: given $\kappa$, their weights are one linear solve, and $\kappa$ moves by what that solve leaves over, divided by the same column that gave the error bar.
+# Bet against the network once more: two rivals get the same measurements. The first *smooths first*: it fits the measurements alone, then chooses the $\kappa$ that suits the equation best, with the features or with ten slow sines, $\sin i\pi x \, \sin j\pi y$ with $i + j \le 5$. The second solves both at once, as the network did, with the features of the opening: given $\kappa$, their weights are one linear solve, and $\kappa$ moves by what that solve leaves over, divided by the same column that gave the error bar.
 
 # %%
 A, B, D = laplacians(features, points), features(points).numpy(), features(z).numpy()
@@ -746,7 +746,7 @@ assert np.median(np.abs(smoothed - kappa)) > 5 * bars.mean()
 assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 
 # %% [markdown]
-# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
+# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run; 21 sines were off by two to fifteen. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -771,7 +771,7 @@ np.testing.assert_allclose(bars, bars_by_sines, rtol=0.02)
 assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 
 # %% [markdown]
-# The same values, to a tenth of an error bar or better, and the same error bars, to two hundredths of themselves.
+# The same values, to a tenth of an error bar or better, and the same error bars, to two hundredths.
 
 # %% [markdown]
 # ## Recap

@@ -103,7 +103,7 @@ for t in (1, 5, 10, 15, 20):
 
 # %% [markdown]
 # A rod hangs from a fixed point, a second rod hangs from the first, and each has a mass at its end: a **double pendulum**. Both rods are raised and let go. A step is one of the classical Runge–Kutta method, with four evaluations of the rates of change. The same program runs twice from the same start,
-# in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common, and no line of the program is at fault. A derivative along one of the two runs says when this happens, and how long a gradient through the simulation is of use.
+# in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common, and no line is at fault. A derivative along one of the two runs says when this happens, and how long a gradient through the simulation is of use.
 #
 # **You will be able to**
 #
@@ -116,7 +116,7 @@ for t in (1, 5, 10, 15, 20):
 # %% [markdown]
 # ## 1. A gradient through 120 steps
 #
-# First a simulation where all goes well. A cart stands on a rail, and a pole hangs from it. A motor pushes the cart. After 3 s the pole is to stand upright, at rest, with the cart back where it was. The state is $s = (x, q, v, w)$: the cart's place, the pole's angle
+# First a simulation where all goes well. A motor pushes a cart on a rail, and a pole hangs from the cart. After 3 s the pole is to stand upright, at rest, with the cart back where it was. The state is $s = (x, q, v, w)$: the cart's place, the pole's angle
 # from hanging, and their speeds. There are 120 steps of 25 ms, and in each one force: 120 parameters.
 # The program takes a number $u_t$ for each step, and makes it a force of $15 \tanh u_t$ newtons. The derivatives are with respect to the $u_t$; for short, the text calls these numbers the forces, and the code `controls`.
 # The cost adds up the squared misses of the last state, and small prices for leaving a rail that reaches one metre to each side, and for force.
@@ -282,7 +282,7 @@ assert len(found_costs) <= 650  # a line search that has begun ends
 assert np.max(np.abs(swung[:, 0])) < 1.1
 
 # %% [markdown]
-# It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest.
+# It swings to the right, then to the left by more than a radian, then up on the right, and arrives upright and at rest.
 
 # %% [markdown]
 # What would you do without a tape? Search fewer numbers: a *broken line* has all 120 $u_t$ from its values at a few corners. Two rivals search for these:
@@ -337,7 +337,7 @@ def by_differences(corners, budget):
 
 
 # %% [markdown]
-# How long may they search? Counted in operations, a gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many simulations as L-BFGS made.
+# Counted in operations, a gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many as L-BFGS.
 #
 # **Predict.** How many times as large as L-BFGS's will CEM's cost be in the end?
 
@@ -430,7 +430,7 @@ print("shape:", product.shape)
 print(f"largest difference to the Jacobian of three steps at once: {np.max(np.abs(product - at_once)):.0e}")
 
 # %% [markdown]
-# That is the chain rule. For 4000 steps you need not take the steps again: the states are stored in `double`. So they can be a *batch* of 4000 examples ([15](15_batch_jacobians.ipynb)), and one call gives all Jacobians.
+# That is the chain rule. For 4000 steps the states are stored in `double`: a *batch* of 4000 examples ([15](15_batch_jacobians.ipynb)), and one call gives all Jacobians.
 
 
 # %%
@@ -492,12 +492,12 @@ assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 # %% [markdown]
 # Billions, and more. The norm grows roughly as $e^{\lambda t}$ here, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded without settling to rest or to a cycle, is **chaotic**.
 #
-# The norm of the product is not the product of the norms. The latter is a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
+# The norm of the product is not the product of the norms. That is a bound, above $10^{100}$ here: as if every step stretched the direction that the step before stretched most.
 
 # %% [markdown]
 # ## 4. The horizon
 #
-# float32 stores a number to about one part in $10^7$: neighbours are at most $\varepsilon = 1.2 \cdot 10^{-7}$ apart, relative to their size. So the float32 run starts off by about that. If a difference of $\varepsilon$ grows as the norm of the product does, it reaches 1 at the time when
+# float32 stores a number to about one part in $10^7$: neighbours are at most $\varepsilon = 1.2 \cdot 10^{-7}$ apart, relative to their size. So the float32 run starts off by about that. If a difference of $\varepsilon$ grows as the norm of the product does, it reaches 1 when
 # $\varepsilon\,\lVert J_t \rVert = 1$, that is after about $t^*$ seconds:
 #
 # $$t^* \approx \frac{\ln(1/\varepsilon)}{\lambda}.$$
@@ -512,9 +512,9 @@ print(f"forecast: {expected:.1f} s")
 print(f"parted:   {parted:.1f} s")
 
 # %% [markdown]
-# In this run the product of the Jacobians, taken along one of the two, says to within a second when they part.
+# In this run the product of the Jacobians, taken along one of the two, says to within a second when they part. From other starts they parted up to a quarter sooner: float32 rounds every step, not the start alone.
 #
-# The right panel shows both pendulums, hung up in its middle. Move the time, and see them before and after; move the difference at the start, and see how little the horizon moves.
+# The right panel shows both pendulums. Move the time; move the difference at the start, and see how little the horizon moves.
 
 # %% alt="Line plot and diagram. Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
 horizon.figure(seconds, growth, double, single).show()
@@ -602,7 +602,7 @@ assert disagreement[200] < 1e-3
 # %% [markdown]
 # None. Each of the two is, up to rounding, the derivative of a run; but these are two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
 #
-# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent. Its slope is the chain rule once more: the height's derivative with respect to the two angles, times their entries in the first column of the product.
+# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent, its slope the chain rule once more: the height's derivative with respect to the two angles, times their entries in the first column of the product.
 
 # %%
 shifts = np.linspace(-0.1, 0.1, 201)
@@ -645,7 +645,7 @@ assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
 assert abs(slope(4000)) > 1e3
 
 # %% [markdown]
-# On the left the tangent holds for a hundredth of a radian. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that stays in it is of no use.
+# On the left the tangent holds for a hundredth of a radian. On the right the slope is right too, but within about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that short is of no use.
 #
 # And the swing-up? Was its gradient of use because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
 
@@ -674,7 +674,7 @@ assert all(norm < 1e4 for _, norm in along.values())
 assert all(abs(angle - np.pi) < 0.1 for angle, _ in along.values())
 
 # %% [markdown]
-# The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times, while the double pendulum's norm had passed $10^4$ after 10 s. **Look at the norm along the path, not at the number of seconds.**
+# The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times, while the double pendulum's had passed $10^4$ after 10 s. The norm is no guarantee: from slow random forces L-BFGS missed by over a radian in six of nine runs where it was a thousand or more along the first path, and in three of seven below. **Look at the norm along the path, not at the number of seconds.**
 #
 # Past the horizon, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
 # they do without derivatives, add noise and average the values ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5).

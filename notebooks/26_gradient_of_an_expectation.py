@@ -149,7 +149,7 @@ np.testing.assert_allclose(tape.gradient(exact_ticket, logits)[0], -2.193, atol=
 np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 
 # %% [markdown]
-# `None`, a silent zero, and the right answer. The chosen index has no derivative, so the first path ends, and `None` says so ([03](03_when_the_gradient_is_none.ipynb)). The sign is flat on both sides of its jump, so the zero is the slope of each draw, and not the slope of the mean. The third is right, for a reason that section 5 is about.
+# `None`, a silent zero, and the right answer. The chosen index has no derivative, so the first path ends, and `None` says so ([03](03_when_the_gradient_is_none.ipynb)). The sign is flat on both sides of its jump, so the zero is the slope of each draw, not of the mean. The third is right, for a reason that section 5 is about.
 #
 # The opening's case is the fourth, and the hardest to see: a number that is neither `None` nor zero, because the *first* term is there.
 #
@@ -228,7 +228,7 @@ exercises.surrogate.check(surrogate_of)
 #
 # Section 2 needed `share`, the formula by which visitors decide. A real theatre does not have it. It does know the probabilities of its *own* decisions, if it lets chance make them. So draw a price for each visitor from seven, with the probabilities $\operatorname{softmax}(\theta)$. That is a **policy**, and its score function needs no knowledge of visitors: what they pay is a number from outside.
 #
-# How good is one such estimate? The cell makes 20 000 of them at $\theta = 0$, each from a single visitor with a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
+# How good is one estimate? The cell makes 20 000 at $\theta = 0$, each from a single visitor with a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
 
 # %% tags=["nbval-ignore-output"]
 prices = tf.constant([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0])
@@ -312,7 +312,7 @@ for found in (estimates, with_drink, less_mean):
 np.testing.assert_allclose(tf.reduce_sum(exact), 0, atol=1e-5)
 
 # %% [markdown]
-# The same mean, and over twice the scatter. The reason is that the score function has the mean zero:
+# The same mean, and over twice the scatter. The score function has the mean zero:
 #
 # $$\sum_x p\, \nabla \log p = \sum_x \nabla p = \nabla \sum_x p = \nabla 1 = 0.$$
 #
@@ -383,7 +383,7 @@ for kind, numbers in kinds.items():
 
 
 # %% [markdown]
-# Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (from a Beta distribution), and takes the price that is the best under this draw.
+# Seven prices can also be *counted*. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned on other theatres, too. **Thompson sampling** (1933) has nothing to tune here. For each price it counts who bought and who did not, draws a share of buyers that fits the counts (a Beta distribution), and takes the best price under this draw.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -472,7 +472,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # The baseline brings speed: its line rises first. With drinks half of the theatres miss the best price in this run. With leave-one-out the drinks would change nothing: they drop out of every difference.
 #
-# **Counting beats these policies here, by a little, once UCB1 is tuned.** With half of its best $c$ it brings less than the policy with the baseline (the check). So what is the gradient for? Counting needs visits to each of the seven prices. Besides the rewards, the policy's step needs `log_p` alone, and a network can compute that: $\theta$ is then its weights.
+# **Counting beats these policies here, by a little, once UCB1 is tuned.** With half of its best $c$ it brings less than the policy with the baseline (the check). A better step closes the gap: divide each entry of the gradient by its price's probability plus 0.03, and the policy, tuned again, is level at 11.49. So what is the gradient for? Counting needs visits to each of the seven prices. Besides the rewards, the policy's step needs `log_p` alone, and a network can compute that: $\theta$ is then its weights.
 #
 # ### Exercise: The best baseline (8 min)
 #
@@ -673,7 +673,7 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 #
 # **A shared reward turns the ranking round.** Now the last two rows, and the right panel: $d$ dimensions. An entry's score multiplies the whole sum, as if no more were known: its error grows like $\sqrt d$. A slope knows what its own entry did, and its error stays. At 256 dimensions they are level; at 1024 the derivative is better.
 #
-# The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
+# The limit of rough is a jump. The sign of section 1 was reparameterised, too: the jump, where all the change is, has no derivative. **Reparameterisation needs a function without jumps.**
 #
 # ## 6. Relax a choice, and pay with a bias
 #
@@ -840,7 +840,7 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 #
 # The 3.2 is also the bias of straight-through with $p$: `miss` is a square, so its slope is a straight line, and the slope at the mean is the mean of the slopes. (For section 1's ticket it has no bias: that price is linear in the choice.)
 #
-# One rival has no noise at all: $3^8 = 6561$ settings can be summed, as in section 8, for about half of the largest cost here.
+# One rival has no noise: $3^8 = 6561$ settings can be summed (section 8), for about half of the largest cost here.
 
 # %% [markdown]
 # ## 7. Going further: another objective, another order

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 2 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 2 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -474,7 +474,7 @@ def exact_trace(w, x, v):
 with_exact_trace = train(exact_trace, signs)
 
 # %% [markdown]
-# And what would you do without any trace, or without training? There are four rivals.
+# And what would you do without any trace, or without training? Four rivals:
 #
 # - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is the best of three, by the true error, which favours it.
 # - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The better of two $\tau$, by the true error. Then once more with each $z$ used twice, as $+z$ and as $-z$, and $\tau = 0.07$.
@@ -618,7 +618,7 @@ for of_some in mixtures:  # the weights of three Gaussians differ, those of five
 #
 # $$x \leftarrow x + \varepsilon\, s(x) + \sqrt{2\varepsilon}\, z,$$
 #
-# with a new standard normal $z$ in each, and in the long run, for small $\varepsilon$, these points are distributed nearly as the ring's $p$. In the opening, 500 steps of $\varepsilon = 0.01$ from noise filled all five clusters about equally.
+# with a new standard normal $z$ in each, and in the long run, for small $\varepsilon$, these points are distributed nearly as the ring's $p$. In the opening, 500 steps of $\varepsilon = 0.01$ from noise filled the clusters about equally.
 #
 # **Predict.** Begin with all thousand points in *one* cluster instead. After as many steps, 500, which share of them is in that cluster? (In the long run a fifth.)
 
@@ -716,7 +716,7 @@ for ax, name in zip(axes, ("unseen", "made", "ten Gaussians by EM"), strict=True
 plt.show()
 
 # %% [markdown]
-# How good are they? The distance to the nearest training image tells copies (it is too small) from clouds (too large). The label of that nearest image tells which digits occur. And a support vector machine is trained to tell the 360 made images from 360 unseen ones: it is right in half of the cases if there is nothing to tell.
+# How good are they? The distance to the nearest training image tells copies (it is too small) from clouds (too large). The label of that nearest image tells which digits occur. And a support vector machine is trained to tell the 360 made images from 360 unseen ones: right in half of the cases if there is nothing to tell.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -736,9 +736,9 @@ occur = np.bincount(images.y_train[to_training(made).argmin(axis=1)], minlength=
 print("share of each digit among the made ones:", np.round(occur, 2))
 
 # %% [markdown]
-# In this run all ten digits occur, though not equally often: 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.07 against 1.05 in the median.
+# In this run all ten digits occur, 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from an unseen real one, 1.07 against 1.05 in the median.
 #
-# They are not perfect: the support vector machine is right in 85 of 100 cases. With the ten Gaussians that were told the labels it is right in 79, and with the ten that EM fits without labels in 84. For such digits you need no network.
+# They are not perfect: the support vector machine is right in 85 of 100 cases. With the ten Gaussians that were told the labels it is right in 79, with EM's ten in 84. For such digits you need no network.
 #
 # And the score itself? $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
@@ -835,13 +835,13 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * (2 -
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's.
+# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check); images drawn from them, a little nearer to the training's, were told apart in 60 of 100 cases. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's. A network trained with it cleaned a hundredth better.
 #
 # The loss can be read, too, though no clean image appears in it: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus $32/\tau^2$ (Stein 1981).
 #
 # ## 7. Going further: the ring once more, with other numbers of steps
 #
-# In section 4 all networks had the same number of steps, and plain denoising takes no derivative with respect to $x$. So give denoising twice the steps, with the $\tau$ that was best in section 4, and the exact trace three quarters of them. All have one start and one schedule of learning rates, which was tuned for none.
+# In section 4 all networks had the same number of steps, and plain denoising takes no derivative with respect to $x$. So give denoising twice the steps, with section 4's best $\tau$, and the exact trace three quarters. All have one start and one schedule of learning rates, which was tuned for none.
 
 # %% tags=["nbval-ignore-output"]
 best_tau = (0.07, 0.1)[int(np.argmin([error(score(w, test)) for w in denoised]))]
