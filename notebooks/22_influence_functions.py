@@ -815,7 +815,7 @@ assert shared >= 17
 assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part; at the harmful end most of the 25 worth removing are found. Differentiate the ten *steps*, as [23](23_differentiate_the_training.ipynb) does, and the forecast is right again (correlation above 0.999).
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part; at the harmful end most of the 25 worth removing are found. Differentiate the ten *steps*, as [23](23_differentiate_the_training.ipynb) does, and you need no minimum.
 #
 # ### Exercise: The error on the example left out (12 min)
 #

@@ -442,7 +442,7 @@ assert 0.5 < of(by_bfgs) / of(by_lm[32]) < 60
 assert min(of(by_bfgs), of(by_lm[32])) > 2 * error(u)
 
 # %% [markdown]
-# BFGS takes off most of Adam's error in this run. (With 64 units so does one linear solve for the readouts, even with the start's slopes; with 32 it does not.) And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
+# BFGS takes off most of Adam's error in this run. And neither it nor Levenberg–Marquardt gets below the features of the opening. On this square, with an equation that is linear and known, the network has been a detour.
 
 # %% [markdown]
 # ## 3. A small residual is not a small error
@@ -746,7 +746,7 @@ assert np.median(np.abs(smoothed - kappa)) > 5 * bars.mean()
 assert 0.5 < np.sqrt(np.mean((by_ten_sines - kappa) ** 2)) / bars.mean() < 4
 
 # %% [markdown]
-# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run; 21 sines were off by two to fifteen. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
+# To smooth first with the features, unpenalised, fails: they follow the noise of 40 values, and two derivatives of that are mostly noise. Ten sines follow it less, and are off by about one error bar in this run. To fit both at once works with features as with the network, to a tenth of an error bar. So neither the network nor its optimiser is what finds $\kappa$ here. The *residuals* of equation and measurements in one vector, each over what it may be, say what the data leave open.
 
 # %% [markdown]
 # ## 6. Check it independently

@@ -472,7 +472,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # The baseline brings speed: its line rises first. With drinks half of the theatres miss the best price in this run. With leave-one-out the drinks would change nothing: they drop out of every difference.
 #
-# **Counting beats these policies here, by a little, once UCB1 is tuned.** With half of its best $c$ it brings less than the policy with the baseline (the check). A better step closes the gap: divide each entry of the gradient by its price's probability plus 0.03, and the policy, tuned again, is level at 11.49. So what is the gradient for? Counting needs visits to each of the seven prices. Besides the rewards, the policy's step needs `log_p` alone, and a network can compute that: $\theta$ is then its weights.
+# **Counting beats these policies here, by a little, once UCB1 is tuned.** With half of its best $c$ it brings less than the policy with the baseline (the check). So what is the gradient for? Counting needs visits to each of the seven prices. Besides the rewards, the policy's step needs `log_p` alone, and a network can compute that: $\theta$ is then its weights.
 #
 # ### Exercise: The best baseline (8 min)
 #

@@ -835,7 +835,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * (2 -
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check); images drawn from them, a little nearer to the training's, were told apart in 60 of 100 cases. The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's. A network trained with it cleaned a hundredth better.
+# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's. A network trained with it cleaned a hundredth better.
 #
 # The loss can be read, too, though no clean image appears in it: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus $32/\tau^2$ (Stein 1981).
 #
