@@ -22,7 +22,7 @@ from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, 
 from tapelab.derivatives.transform import Computed, Recipe, Transform, direct, transform
 from tapelab.derivatives.wrong import Needs
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, behind
 from tapelab.process.tensorflow import Tensors, tf
 
 _HIDING = CALLS | BRANCHES | LOOPS
@@ -161,7 +161,7 @@ def _require_linear(call: Call, end: int | None) -> None:
         products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
         pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
     curved = any(found is not None for found in outermost.gradient(pushed, cotangents))
-    if curved or _reads(pushed, cotangents) or _reads(_flattened(products), cotangents):
+    if curved or _reads([*pushed, *_flattened(products)], cotangents):
         why = "is not linear in its cotangents, as one that clips or rounds them, or hides them from the tape"
         if not call.traced.types.isdisjoint(_HIDING):
             why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
@@ -172,26 +172,16 @@ def _require_linear(call: Call, end: int | None) -> None:
         )
 
 
-def _behind(ends: Tensors) -> dict[Any, tf.Tensor]:
-    """What tensors of a graph depend on in any way, as by a comparison; calls and loops are not entered."""
-    met: dict[Any, tf.Tensor] = {}
-    left = [] if tf.executing_eagerly() else list(ends)
-    while left:
-        tensor = left.pop()
-        if tensor.ref() not in met:
-            met[tensor.ref()] = tensor
-            left += [] if tensor.op.type in _NOT_ENTERED else tensor.op.inputs
-    return met
-
-
 def _reads(ends: Tensors, starts: Tensors) -> bool:
-    return not _behind(ends).keys().isdisjoint(tensor.ref() for tensor in starts)
+    """Whether tensors of a graph depend on others in any way, as by a comparison; calls and loops are not entered."""
+    return not tf.executing_eagerly() and not behind(ends, _NOT_ENTERED).isdisjoint(tensor.op for tensor in starts)
 
 
-def _flattened(ends: Tensors) -> list[tf.Tensor]:
+def _flattened(ends: Tensors) -> Tensors:
     """What is rounded, made an integer or stopped on the way: no derivative shows that the tensors depend on it."""
-    flat = [t for t in _behind(ends).values() if t.op.type in _FLAT or not (t.dtype.is_floating or t.dtype.is_complex)]
-    return [before for tensor in flat if tensor.op.type not in _NOT_ENTERED for before in tensor.op.inputs]
+    met = set() if tf.executing_eagerly() else behind(ends, _NOT_ENTERED)
+    flat = [op for op in met if op.type in _FLAT or all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs)]
+    return [before for op in flat if op.type not in _NOT_ENTERED for before in op.inputs]
 
 
 class _VJP(Recipe):

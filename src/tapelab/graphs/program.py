@@ -68,6 +68,18 @@ def in_order(graph: tf.Graph, ends: Tensors | None = None) -> list[tf.Operation]
     return found
 
 
+def behind(tensors: Iterable[tf.Tensor], ends: frozenset[str]) -> set[tf.Operation]:
+    """Return the operations from which tensors of a graph are computed; nothing behind those of the types ``ends``."""
+    met: set[tf.Operation] = set()
+    left = [tensor.op for tensor in tensors]
+    while left:
+        op = left.pop()
+        if op not in met:
+            met.add(op)
+            left += [] if op.type in ends else [tensor.op for tensor in op.inputs]
+    return met
+
+
 def branches_of(op: tf.Operation) -> list[str]:
     """Return the names of the functions of which a conditional runs one: of an if the second one first."""
     if op.type in ("If", "StatelessIf"):

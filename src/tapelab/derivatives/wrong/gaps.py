@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tapelab.derivatives.wrong.rules import RULES, Met
 from tapelab.graphs.operations import EFFECTS, WRONG, with_fact
 from tapelab.graphs.operations.operation import Wrong
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, behind, branches_of, function_body, place
 from tapelab.process.tensorflow import tf
 
 
@@ -54,17 +54,6 @@ def gaps(graph: tf.Graph, sources: Iterable[tf.Tensor], outputs: Iterable[tf.Ten
     return finder.found
 
 
-def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """The operations from which tensors are computed."""
-    seen, left = set(), [tensor.op for tensor in outputs]
-    while left:
-        op = left.pop()
-        if op not in seen:
-            seen.add(op)
-            left += [] if op.type in _ENDS else [tensor.op for tensor in op.inputs]
-    return seen
-
-
 class _Finder:
     """Follows what depends on the sources, and collects what is wrong on the way."""
 
@@ -75,7 +64,7 @@ class _Finder:
 
     def collect(self, graph: tf.Graph, reached: set, outputs: Iterable[tf.Tensor]) -> None:
         """Add to `reached`, references of tensors, what is computed from them, and to `found` what is wrong there."""
-        within = _behind(outputs)
+        within = behind(outputs, _ENDS)
         written: dict = {}  # variables that were given what depends on the sources
         for op in graph.get_operations():
             depends = [tensor.ref() in reached for tensor in op.inputs]
