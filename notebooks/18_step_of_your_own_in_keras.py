@@ -192,7 +192,7 @@ exercises.eight_epochs.reveal("equal to the last bit" if apart == 0 else "equal 
 assert apart < 1e-5
 with_penalty, without = (found[name, False] for name in ("Keras' own step", "Careless"))
 sizes = [np.linalg.norm(model.get_weights()[0]) for model in (with_penalty, without)]
-assert sizes[0] < 0.97 * sizes[1]  # the penalty keeps the kernel small; the careless step forgets it
+assert sizes[0] < 0.95 * sizes[1]  # the penalty keeps the kernel small; the careless step forgets it
 watched = network(Careful)
 watched.compile("sgd", cross_entropy, metrics=["accuracy"])
 history = watched.fit(x[:100], y[:100], batch_size=64, validation_data=(x[:100], y[:100]), verbose=0).history
