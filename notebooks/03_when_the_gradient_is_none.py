@@ -82,108 +82,88 @@ print("d income / d price  =", tape.gradient(income, price))
 # Ask the tape about each tensor on the way: does the gradient of the target with respect to *this* one exist? The path below has five
 # steps. The third calls NumPy's `exp`, which the tape does not see.
 #
-# **Predict.** There are six tensors, `x` and the five results. For how many of them does the gradient of the last result exist?
+# **Predict.** There are six tensors: `x`, `h1` to `h4`, and `y`. For how many of them does the gradient of `y` exist?
 
 # %%
 exercises.blind_walk.guess(...)  # for how many of the six
 
-
 # %%
-def walk(path, watch_each):
-    """The names of x and of the results that the gradient of the last one reaches."""
-    values = {"x": tf.Variable([0.3, 0.7])}
-    with tf.GradientTape(persistent=True) as tape:
-        value = values["x"]
-        for name, step in path.items():
-            value = step(value)
-            if watch_each:
-                tape.watch(value)
-            values[name] = value
-    return [name for name, v in values.items() if tape.gradient(value, v) is not None]
+x = tf.Variable([0.3, 0.7])
+with tf.GradientTape(persistent=True) as tape:
+    h1 = tf.tanh(x)
+    h2 = 4.0 * h1
+    h3 = tf.constant(np.exp(h2))
+    h4 = tf.square(h3)
+    y = tf.reduce_sum(h4)
 
-
-path = {
-    "tanh": tf.tanh,
-    "times 4": lambda h: 4.0 * h,
-    "exp": lambda h: tf.constant(np.exp(h)),
-    "square": tf.square,
-    "sum": tf.reduce_sum,
-}
-
-blind = walk(path, watch_each=False)
-print("gradient exists for:", blind)
+blind = [tape.gradient(y, tensor) for tensor in (y, h4, h3, h2, h1, x)]
+print("from y back to x:", *blind, sep="\n  ")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-exercises.blind_walk.reveal(len(blind))
-assert blind == ["sum"]
+exercises.blind_walk.reveal(sum(gradient is not None for gradient in blind))
+np.testing.assert_allclose(y, np.sum(np.exp(8.0 * np.tanh([0.3, 0.7]))), rtol=1e-5)
+assert blind[0].numpy() == 1.0
+assert blind[1:] == [None] * 5
 
 # %% [markdown]
-# For one: the target with respect to itself, which is 1. What comes after the break is here computed from a constant, and not recorded either.
+# For one: `y` with respect to itself, which is 1. What comes after `np.exp` is computed from a constant, and not recorded either.
 #
-# So *watch each intermediate tensor before it is used*, and ask again. A NumPy array, which `watch` refuses, is a break already.
+# So *watch each intermediate tensor before it is used*, and ask again.
 
 # %%
-found = walk(path, watch_each=True)
-print("gradient exists for:", found)
+with tf.GradientTape(persistent=True) as tape:
+    h1 = tf.tanh(x)
+    tape.watch(h1)
+    h2 = 4.0 * h1
+    tape.watch(h2)
+    h3 = tf.constant(np.exp(h2))
+    tape.watch(h3)
+    h4 = tf.square(h3)
+    tape.watch(h4)
+    y = tf.reduce_sum(h4)
 
-repaired = walk(path | {"exp": tf.exp}, watch_each=False)
-print("with tf.exp:        ", repaired)
+found = {}
+for name, tensor in {"y": y, "h4": h4, "h3": h3, "h2": h2, "h1": h1, "x": x}.items():
+    gradient = found[name] = tape.gradient(y, tensor)
+    print(f"dy/d{name:2} =", gradient if gradient is None else gradient.numpy().round(2))
 
 # %% [markdown]
-# Walk back from the target. The gradient exists for the result of `exp`, not for that of `times 4`: the culprit lies between. In the opening's program this walk names the cast *back* to float: the integer before it has no gradient.
-
-# %% alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the walk
-_, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
-runs = {"np.exp": blind, "np.exp,\nall watched": found, "tf.exp": repaired}
-names = ["x", *path]
-for row, reached in enumerate(runs.values()):
-    for column, name in enumerate(names):
-        exists = name in reached
-        edge = plots.GREEN if exists else plots.RED
-        box = {"boxstyle": "round", "facecolor": edge if exists else "white", "edgecolor": edge}
-        text = name if exists else f"{name}\nNone"
-        ax.text(column, row, text, ha="center", va="center", color="white" if exists else plots.RED, bbox=box)
-        if column:
-            whole = names[column - 1] in reached
-            ends = [column - 0.68, column - 0.34]
-            style = {"color": plots.GREEN if whole else plots.RED, "linestyle": "-" if whole else ":"}
-            ax.plot(ends, [row, row], linewidth=2, **style)
-ax.set(title="All watched: from the right, the gradients end at the break", ylabel="the third step is")
-ax.set(xlabel="steps of the path; the gradient runs from right to left")
-ax.set_yticks(range(len(runs)), labels=list(runs))
-ax.set_xticks([])
-ax.set(xlim=(-0.5, 5.5), ylim=(2.6, -0.6))
-plt.show()
+# Read downwards: you walk back from the target. `h3` has a gradient and `h2` has none, so the culprit is the line between, `np.exp`. With `tf.exp` there, all six exist.
+#
+# Without its `tf.constant`, `h3` would be a NumPy array, which `watch` refuses.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert found == ["exp", "square", "sum"]
-assert repaired == ["x", "tanh", "times 4", "exp", "square", "sum"]
-check_casts = {
-    "cut": lambda h: tf.cast(4.0 * h, tf.int32),
-    "back": lambda h: tf.cast(h, tf.float32),
-    "sum": tf.reduce_sum,
-}
-check_level = tf.get_logger().level
-tf.get_logger().setLevel("ERROR")  # the tape warns of the integer
-assert walk(check_casts, watch_each=True) == ["back", "sum"]
-tf.get_logger().setLevel(check_level)
-check_values = [tf.Variable([0.3, 0.7])]
-with tf.GradientTape(persistent=True) as check_tape:
-    for check_step in path.values():
-        check_values.append(check_step(check_values[-1]))
-    for check_value in check_values:
-        check_tape.watch(check_value)  # after its use: only the target's own is left
-assert [check_tape.gradient(check_values[-1], v) is None for v in check_values] == [True] * 5 + [False]
+np.testing.assert_allclose(y, np.sum(np.exp(8.0 * np.tanh([0.3, 0.7]))), rtol=1e-5)
+np.testing.assert_allclose(found["h4"], [1.0, 1.0])
+np.testing.assert_allclose(found["h3"], 2.0 * h3, rtol=1e-6)
+assert [name for name, gradient in found.items() if gradient is None] == ["h2", "h1", "x"]
 with np.testing.assert_raises(ValueError):
-    check_tape.watch(np.ones(2))
+    tape.watch(np.exp(h2))
+
+
+def check_reached(exp):
+    """Whether the gradient exists, for each tensor from x to y, where all are watched too late."""
+    values = [x]
+    with tf.GradientTape(persistent=True) as tape:
+        for step in (tf.tanh, lambda h: 4.0 * h, exp, tf.square, tf.reduce_sum):
+            values.append(step(values[-1]))
+        for value in values:
+            tape.watch(value)  # after its use
+    np.testing.assert_allclose(values[-1], y, rtol=1e-6)
+    return [tape.gradient(values[-1], value) is not None for value in values]
+
+
+assert check_reached(lambda h: tf.constant(np.exp(h))) == [False] * 5 + [True]
+assert check_reached(tf.exp) == [True] * 6
 
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# An `ExplainTape` is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train. Here is the opening's program.
+# In the opening's program the walk misses by a line: the integer `sold` has no gradient, so it names the line *after* the cast.
+#
+# An `ExplainTape` is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -227,6 +207,17 @@ assert answer.exists is False
 assert answer.certain
 assert answer.code == "cast_to_integer"
 assert answer.line.text.startswith("sold = tf.cast(demand, tf.int32)")
+check_level = tf.get_logger().level
+tf.get_logger().setLevel("ERROR")  # the tape warns of the integer
+with tf.GradientTape(persistent=True) as check_tape:
+    check_demand = 10.0 - 2.0 * price
+    check_tape.watch(check_demand)
+    check_sold = tf.cast(check_demand, tf.int32)
+    check_tape.watch(check_sold)
+    check_income = 3.0 * tf.cast(check_sold, tf.float32)
+check_path = (price, check_demand, check_sold, check_income)
+assert [check_tape.gradient(check_income, v) is None for v in check_path] == [True] * 3 + [False]
+tf.get_logger().setLevel(check_level)
 np.testing.assert_allclose(income, 12.0, rtol=1e-6)
 np.testing.assert_allclose(straight_through, 3.0 * -2.0, rtol=1e-6)
 with tf.GradientTape() as check_tape:  # the fix as it is printed
@@ -256,9 +247,7 @@ for column, (name, breaks) in enumerate(places.items()):
     ax.text(column, 0.4, causes, ha="center", va="top", fontsize=10, color=plots.RED, linespacing=1.5)
     if column:
         ax.annotate("", xy=(column - 0.28, 0), xytext=(column - 0.72, 0), arrowprops=arrow)
-ax.set(
-    xlim=(-0.5, 3.5), ylim=(1.45, -0.4), title="Where the path from source to target can break, and in which section"
-)
+ax.set(xlim=(-0.5, 3.5), ylim=(1.2, -0.4), title="Where the path from source to target can break, and in which section")
 ax.set_axis_off()
 plt.show()
 
@@ -592,7 +581,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`. For an unconnected Keras kernel it raised `AttributeError: 'str' object has no attribute '_type_enum'`: pass its `.value`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -627,18 +616,6 @@ print("dy/dx =", np.asarray(too_late))
 exercises.same_option.reveal(too_late)
 assert by_default is None
 np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
-check_layer = tf.keras.layers.Dense(1)
-check_layer.build((None, 2))
-check_refused = None
-with tf.GradientTape(persistent=True) as check_tape:
-    check_y = b**2
-try:
-    check_tape.gradient(check_y, check_layer.kernel, unconnected_gradients="zero")
-except AttributeError as error:
-    check_refused = error
-assert check_refused is not None
-check_zeros = check_tape.gradient(check_y, check_layer.kernel.value, unconnected_gradients="zero")
-np.testing.assert_array_equal(check_zeros, [[0.0], [0.0]])
 assert too_late.numpy() == 0.0
 
 # %% [markdown]
@@ -814,7 +791,7 @@ print("dloss/dkernel:", dl_dkernel.shape)
 print("dloss/dbias:  ", dl_dbias)
 
 # %% [markdown]
-# **The fix:** its `.value` is the `tf.Variable` inside. As a *source* of `gradient`, this Keras variable itself is accepted. The bias was not watched, so its gradient is `None`.
+# **The fix:** its `.value` is the `tf.Variable` inside. As a *source* of `gradient`, this Keras variable itself is accepted. Unconnected, with `unconnected_gradients="zero"`, it raised an `AttributeError`: pass its `.value` there, too. The bias was not watched, so its gradient is `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -822,6 +799,18 @@ assert isinstance(refused, ValueError)
 by_hand = 2.0 * tf.transpose(examples) @ layer(examples) / (7 * 6)
 np.testing.assert_allclose(dl_dkernel, by_hand, rtol=1e-4, atol=1e-6)
 assert dl_dbias is None
+check_layer = tf.keras.layers.Dense(1)
+check_layer.build((None, 2))
+check_refused = None
+with tf.GradientTape(persistent=True) as check_tape:
+    check_y = b**2
+try:
+    check_tape.gradient(check_y, check_layer.kernel, unconnected_gradients="zero")
+except AttributeError as error:
+    check_refused = error
+assert check_refused is not None
+check_zeros = check_tape.gradient(check_y, check_layer.kernel.value, unconnected_gradients="zero")
+np.testing.assert_array_equal(check_zeros, [[0.0], [0.0]])
 
 # %% [markdown]
 # ## 12. Check it independently
