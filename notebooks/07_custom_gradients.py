@@ -94,7 +94,7 @@ print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 # %% [markdown]
 # ## 1. Replace a derivative that overflows
 #
-# Where does the NaN come from? On the left, the values of the three operations, downwards, and the backward pass, upwards; on the right, the cure.
+# Where does the NaN come from? On the left, the values, downwards, and the backward pass, upwards; on the right, the cure.
 
 # %% alt="Diagram. Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the box that a custom gradient replaces
@@ -140,10 +140,10 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. Called as `log1pexp(x)` with a watched `x`, the function below is one box with one rule, which the backward pass asks in place of the operations inside. Called eagerly as `log1pexp(x=x)` it is not: pass `x` by position.
+# `tf.custom_gradient` does that. It makes the function below one box with one rule. In `slope(log1pexp, x)` the backward pass asks the rule, in place of the operations inside.
 #
-# It returns two things: its value, and a *backward function*. The backward function receives
-# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`; for two arguments a pair, with `None` for a mere setting. It may use values of the forward pass, here `e`.
+# The function returns two things: its value, and a *backward function*. The backward function receives
+# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`. It may use values of the forward pass, here `e`.
 
 
 # %%
@@ -193,6 +193,8 @@ np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)]
 
 # %% [markdown]
 # This mends the *derivative* alone. The value, 100 to forty digits, still overflows. `tf.nn.softplus` has both right at 100.
+#
+# Pass `x` by position: called eagerly as `log1pexp(x=x)`, the box's rule is not asked. For two arguments return a pair of gradients, with `None` for a mere setting.
 
 # %% [markdown]
 # ### Exercise: A norm that survives zero (8 min)
@@ -296,9 +298,9 @@ assert (slope(straight_round, line).numpy() == 1.0).all()
 #
 # $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
 #
-# This is the **implicit function theorem**. At a solution of this equation the derivative depends on the equation and on the solution alone, since $1 - \varepsilon\cos E$, the derivative with respect to the
-# unknown, is positive for $0 \le \varepsilon < 1$. So the backward function needs one value from the
-# forward pass, `e`.
+# This is the **implicit function theorem**. It needs $1 - \varepsilon\cos E$, the equation's derivative with respect to the unknown, not to be 0: for $0 \le \varepsilon < 1$ it is positive.
+#
+# The formula asks for the solution, not for the way there. So the backward function needs one value from the forward pass, `e`.
 
 # %%
 eccentricity = 0.6
@@ -356,8 +358,8 @@ def check_kept(cut):
 assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 
 # %% [markdown]
-# The gradients agree. `tf.stop_gradient(m)` is there for the memory: without it this eager tape also *records* the iteration and keeps all the iterates, which it does not use;
-# with it, one is left, the one in the closure.
+# The gradients agree. `tf.stop_gradient(m)` is there for the memory. Without it this eager tape also *records* the iteration, and keeps all the iterates, which it does not use.
+# With it one is left, `e`, which `backward` holds.
 #
 # The price is the second derivative, `None` here: to a tape, this `e` is a constant. [20](20_derivative_of_a_solution.ipynb) does this for a whole layer.
 
@@ -416,7 +418,7 @@ exercises.root_gradient.check(root)
 # ## 4. Inside a model: variables and `tf.function`
 #
 # Here a custom gradient limits what a Keras layer passes back to its
-# input: `tf.clip_by_norm(t, 0.5)`, which you may take on trust until [08](08_clipping.ipynb), shortens the gradient to the length 0.5.
+# input: `tf.clip_by_norm(t, 0.5)`, on trust until [08](08_clipping.ipynb), shortens that to the length 0.5.
 
 # %%
 layer = tf.keras.layers.Dense(3, kernel_initializer="ones")
@@ -439,8 +441,9 @@ except TypeError as error:
     print(message)
 
 # %% [markdown]
-# The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too, and TensorFlow refused this one, which
-# cannot. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient with respect to the argument, and a list with one
+# The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too. TensorFlow refused this one.
+#
+# It must take a keyword argument `variables`, the list of those that were used. It must return a *pair*: the gradient with respect to the argument, and a list with one
 # gradient for each variable. Below, a tape of its own supplies both. For that the layer runs once more, on the backward pass.
 
 
@@ -469,7 +472,9 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The input's gradient is limited, the variables' gradients are the layer's own. But the dropout layer in the check, in training, draws a second mask in `backward`, and the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return: a persistent one, if `backward` may be asked twice.
+# The input's gradient is limited, the variables' gradients are the layer's own.
+#
+# But a second run can differ from the first. The dropout layer in the check, in training, draws a second mask in `backward`: the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return: persistent, if `backward` may be asked twice.
 #
 # Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the graph is traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
 
@@ -578,71 +583,11 @@ assert curvature(log1pexp, 0.0).numpy() == 0.25
 assert np.isnan(curvature(log1pexp, 100.0))
 
 # %% [markdown]
-# NaN is back, one order later. Your formula mended $f'$; now the second tape differentiates the formula, by TensorFlow's own rules, and its $1/(1 + e)$
+# NaN is back, one order later. Your formula mended $f'$. The second tape differentiates the formula itself, by TensorFlow's own rules, and its $1/(1 + e)$
 # leads through the infinite `e` again.
 #
-# So give the first derivative, `upstream * s`, a custom gradient of its own: the slope of $s$ in `x` is $s\,(1 - s)$, in float32 0 at 100. The tempting place is inside the backward function, where `s` is at hand. `upstream2` is the upstream gradient of the second backward pass.
-
-
-# %%
-@tf.custom_gradient
-def log1pexp_closure(x):
-    s = 1.0 - 1.0 / (1.0 + tf.exp(x))
-
-    def backward(upstream):
-        @tf.custom_gradient
-        def first_derivative(upstream):
-            return upstream * s, lambda upstream2: upstream2 * s * (1.0 - s)
-
-        return first_derivative(upstream)
-
-    return tf.math.log(1.0 + tf.exp(x)), backward
-
-
-scale = tf.Variable(1.0)
-compiled = tf.function(lambda x: curvature(log1pexp_closure, x))
-print("eager:                  ", curvature(log1pexp_closure, 100.0).numpy())
-print("in a tf.function:       ", compiled(tf.constant(100.0)))
-print("eager, times a variable:", curvature(lambda x: scale * log1pexp_closure(x), 100.0))
-
-# %% alt="Two diagrams of the same four boxes. Below, upstream and s enter first_derivative, whose result is the first derivative; s was made from x by an exponential. Left, where first_derivative is a box: a dashed frame encloses it, the arrow back from the result leads to upstream, its argument, and ends there with None; the link to s is grey, inside the closure. Right, where upstream is a constant: no frame, the arrows back lead through s and the infinite exponential to x, with NaN." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: what the second tape follows
-_, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
-boxes = {"x = 100": (0, 2.1), "s = 1 − 1/(1 + exp(x))": (0, 1.05), "upstream": (2.3, 1.05), "upstream · s": (1.15, 0)}
-links = [
-    ("x = 100", "s = 1 − 1/(1 + exp(x))"),
-    ("s = 1 − 1/(1 + exp(x))", "upstream · s"),
-    ("upstream", "upstream · s"),
-]
-for ax, followed in zip(axes, (links[2:], links[:2]), strict=True):
-    for label, (across, up) in boxes.items():
-        box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "black"}
-        ax.text(across, up, label, ha="center", va="center", bbox=box)
-    for link in links:
-        (from_x, from_y), (to_x, to_y) = (boxes[end] for end in link)
-        start, end = (from_x + 0.2 * (to_x - from_x), from_y - 0.24), (to_x - 0.2 * (to_x - from_x), to_y + 0.24)
-        back = link in followed
-        look = {"arrowstyle": "-|>", "color": plots.RED if back else plots.GREY, "linewidth": 2.4 if back else 1.4}
-        ax.annotate("", *((start, end) if back else (end, start)), arrowprops=look)
-    ax.set(xlim=(-1.1, 3.4), ylim=(-0.6, 2.6))
-    ax.set_axis_off()
-axes[0].add_patch(plt.Rectangle((0.5, -0.35), 1.3, 0.68, fill=False, edgecolor="black", linestyle="--", linewidth=1.5))
-axes[0].text(1.85, 0, "first_derivative,\na box with one argument", va="center")
-axes[0].text(2.3, 1.4, "no way on to x: None", ha="center", color=plots.RED, fontweight="bold")
-axes[1].text(0.2, 1.6, "0 · ∞ = NaN", va="center", color=plots.RED, fontweight="bold")
-axes[1].text(2.3, 1.4, "a constant", ha="center")
-axes[0].set_title("In a graph, or with a variable: None")
-axes[1].set_title("Eagerly, with a constant upstream: NaN")
-plt.show()
-
-# %% [markdown]
-# NaN once, `None` twice. The rule gives $s\,(1 - s)$, the slope in `x`, but the tape takes it as the slope in the *argument*, and that is
-# `upstream`. That `s` depends on `x` is hidden in the closure. What the second tape finds depends on whether it recorded the box:
-#
-# - It did in the graph, and where `upstream` is computed from the variable `scale`. From the box the way back leads to `upstream`, which does not depend on `x`: `None`.
-# - It did not in eager code with the constant `upstream`, since nothing watched enters the box. So the tape follows the operations that made `s`, through the infinite exponential: NaN.
-#
-# The cure: make the first derivative a function of `x`, its **argument** (not of `s`: behind it is the infinite exponential). The product with `upstream` stays outside, where TensorFlow differentiates it.
+# So give the formula a custom gradient of its own, as a function of `x`. Its value is $s = 1 - 1/(1 + e^x)$, its slope $s\,(1 - s)$, in float32 0 at 100.
+# The product with `upstream` stays outside: TensorFlow differentiates that.
 
 
 # %%
@@ -688,11 +633,6 @@ plt.show()
 assert curvature(kepler, 1.0) is None
 assert slope(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
 assert curvature(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.25, 0.0]
-assert curvature(lambda x: scale * log1pexp_twice(x), 100.0).numpy() == 0.0
-assert np.isnan(curvature(log1pexp_closure, 100.0))
-assert compiled(tf.constant(100.0)) is None
-assert curvature(lambda x: scale * log1pexp_closure(x), 100.0) is None
-assert slope(log1pexp_closure, 100.0).numpy() == 1.0
 np.testing.assert_allclose(curvature(log1pexp_plain, tf.linspace(52.0, 70.0, 37)), np.ones(37), rtol=1e-6)
 late = np.linspace(-20.0, 120.0, 141) > 90
 nan_late = {
@@ -709,11 +649,81 @@ for _ in range(5):
     assert np.isfinite(check_f([-100.0, 0.0, 2.0, 100.0])).all()
 
 # %% [markdown]
-# On the right is something worse than NaN. From $x = 52$ to 70 the plain version's second derivative is 1, but for rounding, where the truth is below $10^{-22}$: finite, wrong, and without a warning. It is the
-# difference of two terms that nearly cancel, and the second, with $1/s^2 < 10^{-45}$, has underflowed to 0.
+# On the right the plain version does something worse than NaN. From $x = 52$ to 70 its second derivative is 1, but for rounding, where the truth is below $10^{-22}$: finite, wrong, and without a warning. It
+# is $e^x/(1 + e^x) - e^{2x}/(1 + e^x)^2$, and in the second term $1/(1 + e^x)^2 < 10^{-45}$ has underflowed to 0.
 #
-# Two cures, then: custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
+# There is a shorter cure: a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
 # differentiates it four times more, and all stays finite at −100, 0, 2 and 100.
+#
+# ### The tempting place
+#
+# Inside the backward function, `s` is at hand. Why not give `upstream * s` its rule there? `upstream2` is the upstream gradient of the second backward pass.
+
+
+# %%
+@tf.custom_gradient
+def log1pexp_closure(x):
+    s = 1.0 - 1.0 / (1.0 + tf.exp(x))
+
+    def backward(upstream):
+        @tf.custom_gradient
+        def first_derivative(upstream):
+            return upstream * s, lambda upstream2: upstream2 * s * (1.0 - s)
+
+        return first_derivative(upstream)
+
+    return tf.math.log(1.0 + tf.exp(x)), backward
+
+
+compiled = tf.function(lambda x: curvature(log1pexp_closure, x))
+print("eager:           ", curvature(log1pexp_closure, 100.0).numpy())
+print("in a tf.function:", compiled(tf.constant(100.0)))
+
+# %% alt="Two diagrams of the same four boxes. Below, upstream and s enter first_derivative, whose result is the first derivative; s was made from x by an exponential. Left, in a tf.function: a dashed frame encloses first_derivative, the arrow back from the result leads to upstream, its argument, and ends there with None; the link to s is grey, inside the closure. Right, eagerly, where upstream is the constant 1: no frame, the arrows back lead through s and the infinite exponential to x, with NaN." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: what the second tape follows
+_, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+boxes = {"x = 100": (0, 2.1), "s = 1 − 1/(1 + exp(x))": (0, 1.05), "upstream": (2.3, 1.05), "upstream · s": (1.15, 0)}
+links = [
+    ("x = 100", "s = 1 − 1/(1 + exp(x))"),
+    ("s = 1 − 1/(1 + exp(x))", "upstream · s"),
+    ("upstream", "upstream · s"),
+]
+for ax, followed in zip(axes, (links[2:], links[:2]), strict=True):
+    for label, (across, up) in boxes.items():
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "black"}
+        ax.text(across, up, label, ha="center", va="center", bbox=box)
+    for link in links:
+        (from_x, from_y), (to_x, to_y) = (boxes[end] for end in link)
+        start, end = (from_x + 0.2 * (to_x - from_x), from_y - 0.24), (to_x - 0.2 * (to_x - from_x), to_y + 0.24)
+        back = link in followed
+        look = {"arrowstyle": "-|>", "color": plots.RED if back else plots.GREY, "linewidth": 2.4 if back else 1.4}
+        ax.annotate("", *((start, end) if back else (end, start)), arrowprops=look)
+    ax.set(xlim=(-1.1, 3.4), ylim=(-0.6, 2.6))
+    ax.set_axis_off()
+axes[0].add_patch(plt.Rectangle((0.5, -0.35), 1.3, 0.68, fill=False, edgecolor="black", linestyle="--", linewidth=1.5))
+axes[0].text(1.85, 0, "first_derivative,\na box with one argument", va="center")
+axes[0].text(2.3, 1.4, "no way on to x: None", ha="center", color=plots.RED, fontweight="bold")
+axes[1].text(0.2, 1.6, "0 · ∞ = NaN", va="center", color=plots.RED, fontweight="bold")
+axes[1].text(2.3, 1.4, "the constant 1", ha="center")
+axes[0].set_title("In a tf.function: the rule is asked, and ends at upstream")
+axes[1].set_title("Eagerly: the rule is not asked")
+plt.show()
+
+# %% [markdown]
+# - In the `tf.function` the tape recorded the box. Its rule gives $s\,(1 - s)$, and the tape takes that as the slope in the box's *argument*, `upstream`, which does not depend on `x`: `None`. That `s` depends on `x` is hidden in the closure.
+# - Eagerly nothing watched enters the box, since `upstream` is the constant 1. So the tape did not record it, and follows the operations that made `s`, through the infinite exponential: NaN. With a variable `scale`, `scale * log1pexp_closure(x)` gives `None` eagerly, too.
+#
+# `logistic` above has `x` itself as its **argument**.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert slope(log1pexp_closure, 100.0).numpy() == 1.0
+assert np.isnan(curvature(log1pexp_closure, 100.0))
+assert compiled(tf.constant(100.0)) is None
+check_scale = tf.Variable(1.0)
+assert curvature(lambda x: check_scale * log1pexp_closure(x), 100.0) is None
+assert curvature(lambda x: check_scale * log1pexp_twice(x), 100.0).numpy() == 0.0
+assert tf.function(lambda x: curvature(log1pexp_twice, x))(tf.constant(100.0)).numpy() == 0.0
 
 # %% [markdown]
 # ## 6. Going further: save and load
