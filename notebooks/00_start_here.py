@@ -308,7 +308,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
-# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 27 + 34 |
+# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 26 + 34 |
 # | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 28 + 51 |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 27 + 31 |

@@ -28,7 +28,7 @@
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
 seed = 0
-depth = 12  # layers of the model in section 4, between 4 and 40
+depth = 12  # layers of the model in section 3, between 4 and 40
 width = 64  # units of each of its layers, between 8 and 256
 batch = 128  # examples, between 16 and 512
 
@@ -69,6 +69,7 @@ by_tape_1 = tape_1.gradient(y, x)
 print("y =", y.numpy())
 print("dy/dx by tape_0:", by_tape_0.numpy())
 print("dy/dx by tape_1:", by_tape_1.numpy())
+print("through the cube:", (by_tape_1 - by_tape_0).numpy())
 
 # %% alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: two tapes as a timeline
@@ -104,16 +105,16 @@ plt.show()
 
 # %% [markdown]
 # One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a
-# constant, and $2x = 6$. To `tape_1` it is not: $2x + 3x^2 = 33$. Asking the first did not use up the second.
+# constant, and $2x = 6$. To `tape_1` it is not: $2x + 3x^2 = 33$. The difference, 27, is the cube's own $3x^2$.
 #
-# The second tape holds a second **record**.
+# A persistent tape, asked twice, would say 33 twice. The second tape holds a second **record**.
 #
 # **You will be able to**
 #
 # - differentiate one target with two tapes, and say what each of them knows (section 1),
-# - draw nested tapes as a timeline, and say what the outer one records (section 2),
-# - give each tape a set of its own to watch (section 3),
-# - count what a tape keeps, and the layers that its backward pass visits (section 4),
+# - give each tape a set of its own to watch (section 2),
+# - count what a tape keeps, and the layers that its backward pass visits (section 3),
+# - draw nested tapes as a timeline, and say what the outer one records (section 4),
 # - hand a gradient from one tape to the next (section 5).
 #
 # ## 1. Two tapes, two sources
@@ -144,6 +145,12 @@ print("tape_1:", [g if g is None else float(g) for g in from_1])
 exercises.other_source.reveal([from_0[1], from_1[0]])
 
 assert [by_tape_0.numpy(), by_tape_1.numpy()] == [6.0, 33.0]
+with tf.GradientTape(persistent=True) as asked_twice:
+    y_of_x = x * x
+    cube = x * x * x
+    y_of_x = y_of_x + cube
+assert [asked_twice.gradient(y_of_x, x).numpy() for _ in range(2)] == [33.0, 33.0]
+assert asked_twice.gradient(cube, x) == by_tape_1 - by_tape_0 == 27.0
 assert [from_0[0].numpy(), from_1[1].numpy()] == [1.0, 0.25]
 assert [from_0[1], from_1[0]] == [None, None]
 with ExplainTape() as of_0, ExplainTape() as of_1:
@@ -153,6 +160,10 @@ with ExplainTape() as of_0, ExplainTape() as of_1:
 assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
 assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
 assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
+with tf.GradientTape() as one_tape:
+    one_tape.watch([x_0, x_1])
+    y = tf.sin(x_0) + tf.sigmoid(x_1)
+assert [gradient.numpy() for gradient in one_tape.gradient(y, [x_0, x_1])] == [1.0, 0.25]
 
 # %% alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a tape for each source
@@ -166,6 +177,9 @@ plt.show()
 # %% [markdown]
 # Both tapes were open while `y` was made, yet `tape_0` did not write down the sigmoid, nor `tape_1` the sine. To `tape_0` the sigmoid is a constant
 # that is added: it knows of no path from $x_1$, and says `None`.
+#
+# One tape that watches both would have answered for both, in one backward pass. Below, a second tape has a loss of its own in the exercise, a
+# lifetime of its own in section 3, and records the first tape's backward pass in section 4.
 
 # %% [markdown]
 # ### Exercise: Two players, two losses (6 min)
@@ -185,53 +199,10 @@ def gradients_of_players(game, x, y):
 exercises.two_players.check(gradients_of_players)
 
 # %% [markdown]
-# ## 2. One tape inside another
-#
-# So far the tapes ran side by side. Now the inner one is asked while the outer is open. Take $y = x^4$ at $x = 2$, where
-# $y' = 4x^3 = 32$ and $y'' = 12x^2 = 48$.
-
-# %%
-x = tf.Variable(2.0)
-
-with tf.GradientTape() as outer:
-    with tf.GradientTape() as inner:
-        y = x**4
-    dy_dx = inner.gradient(y, x)
-
-d2y_dx2 = outer.gradient(dy_dx, x)
-print("dy/dx   =", dy_dx.numpy())
-print("d²y/dx² =", d2y_dx2.numpy())
-
-# %% alt="Timeline. A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: nested tapes as a timeline
-timeline(
-    ["y = x ** 4", "inner.gradient(y, x)", "outer.gradient(dy_dx, x)"],
-    {"inner": ([(-0.45, 0.45)], [0], 1), "outer": ([(-0.45, 1.45)], [0, 1], 2)},
-    "The inner tape is asked while the outer one still records",
-)
-plt.show()
-
-# %% [markdown]
-# Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
-# operations inside the outer block. They can be differentiated, and that gives 48.
-# [10](10_higher_order_gradients.ipynb) shows them.
-
-# %% jupyter={"source_hidden": true} tags=["check"]
-# @title Check
-assert [dy_dx.numpy(), d2y_dx2.numpy()] == [32.0, 48.0]
-with ExplainTape() as check_outer:
-    with tf.GradientTape() as inner:
-        y = x**4
-    check_slope = inner.gradient(y, x)
-check_rows = table(check_outer, check_slope, x).rows
-assert all(row.source.startswith("inner.gradient(y, x)") for row in check_rows[1:])
-assert len(check_rows) > 1
-
-# %% [markdown]
-# ## 3. Three tapes, three sets to watch
+# ## 2. Three tapes, three sets to watch
 #
 # Section 1's sources were tensors, named with `watch`. The weights below are variables, and a tape left at its
-# default watches them as it meets them. Where a tape is to leave some of them out, `watch_accessed_variables=False` turns that off, and `watch` names the others, a Keras variable by its `.value`.
+# default watches them as it meets them. To leave some of them out, turn that off with `watch_accessed_variables=False`, and name the others with `watch`, a Keras variable by its `.value`.
 #
 # Take a model of two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -305,14 +276,7 @@ ax.set_yticks(range(len(tapes)), labels=list(tapes))
 plt.show()
 
 # %% [markdown]
-# Seven gradients, and eight times `None`. The variables that each tape has watched:
-
-# %%
-for name, tape in tapes.items():
-    print(f"{name:<8}", [variable.name for variable in tape.watched_variables()])
-
-# %% [markdown]
-# The third tape lists none: its source is a tensor. What did the head's tape write down? A solid border means *recorded*, a dashed one *not
+# Seven gradients, and eight times `None`. What did the head's tape write down? A solid border means *recorded*, a dashed one *not
 # recorded*. The dashed arrow with a cross is where the gradient is cut.
 
 # %% alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded." jupyter={"source_hidden": true} tags=["figure"]
@@ -326,15 +290,10 @@ draw(tape, loss, [w1, w2])
 plt.show()
 
 # %% [markdown]
-# The first layer ran and left no record. The record begins at the product with `w2`.
-#
-# One tape that watches all five would have answered for all, in one backward pass. On this page a second one records other lines, is dropped at another time (section 4), or records the first one's backward pass.
+# The first layer ran and left no record. The record begins at the product with `w2`. Section 3 counts, in a deep model, what that saves.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-watched = {name: [variable.name for variable in tape.watched_variables()] for name, tape in tapes.items()}
-assert watched == {"default": ["w1:0", "b1:0", "w2:0", "b2:0"], "head": ["w2:0", "b2:0"], "inputs": []}
-
 with ExplainTape(watch_accessed_variables=False) as of_head:
     of_head.watch([sources["w2"], sources["b2"]])
     loss = two_layers()
@@ -342,16 +301,8 @@ assert explain(of_head, loss, sources["w1"]).code == "watching_off"
 assert explain(of_head, loss, inputs).code == "not_watched"
 assert table(of_head, loss, sources["w2"]).rows[1].title == "matmul"
 
-with tf.GradientTape() as one_tape:
-    one_tape.watch(inputs)
-    loss = two_layers()
-together = one_tape.gradient(loss, sources)
-np.testing.assert_allclose(together["inputs"], gradients["inputs"]["inputs"], rtol=1e-5, atol=1e-6)
-for key in ("w1", "b1", "w2", "b2"):
-    np.testing.assert_allclose(together[key], gradients["default"][key], rtol=1e-5, atol=1e-6)
-
 # %% [markdown]
-# ## 4. What watching too much costs
+# ## 3. What watching too much costs
 #
 # Which tensors does a tape keep ([05](05_recording_control.ipynb), section 2)? Here is a deep model, and a count of those that are still in memory:
 
@@ -423,7 +374,7 @@ assert alive([check_branch]).tolist() == [0]
 kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
 
 _, ax = plt.subplots(figsize=(8, 2.6), layout="constrained")
-title = "What each of the three tapes keeps of the layers"
+title = "The tape of the last weight keeps two activations, the others all"
 plots.matrix(
     list(kept.values()), title=title, xlabel="layer", ylabel="the tape watches", limit=2, ax=ax, colorbar=False
 )
@@ -436,7 +387,7 @@ ax.tick_params(which="both", length=0)
 plt.show()
 
 # %% [markdown]
-# The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivatives of `tanh` and of the square.
+# The tape of the last weight keeps two tensors: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivatives of `tanh` and of the square.
 #
 # The tape of the inputs, a single source, keeps as much as that of all weights. Not the *number* of sources made the difference here, but
 # how much comes **after** them.
@@ -564,10 +515,53 @@ answer = {
 exercises.bill.check(answer)
 
 # %% [markdown]
+# ## 4. One tape inside another
+#
+# So far the tapes ran side by side. Now the inner one is asked while the outer is open. Take $y = x^4$ at $x = 2$, where
+# $y' = 4x^3 = 32$ and $y'' = 12x^2 = 48$.
+
+# %%
+x = tf.Variable(2.0)
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        y = x**4
+    dy_dx = inner.gradient(y, x)
+
+d2y_dx2 = outer.gradient(dy_dx, x)
+print("dy/dx   =", dy_dx.numpy())
+print("d²y/dx² =", d2y_dx2.numpy())
+
+# %% alt="Timeline. A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: nested tapes as a timeline
+timeline(
+    ["y = x ** 4", "inner.gradient(y, x)", "outer.gradient(dy_dx, x)"],
+    {"inner": ([(-0.45, 0.45)], [0], 1), "outer": ([(-0.45, 1.45)], [0, 1], 2)},
+    "The inner tape is asked while the outer one still records",
+)
+plt.show()
+
+# %% [markdown]
+# Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
+# operations inside the outer block. They can be differentiated, and that gives 48.
+# [10](10_higher_order_gradients.ipynb) shows them.
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert [dy_dx.numpy(), d2y_dx2.numpy()] == [32.0, 48.0]
+with ExplainTape() as check_outer:
+    with tf.GradientTape() as inner:
+        y = x**4
+    check_slope = inner.gradient(y, x)
+check_rows = table(check_outer, check_slope, x).rows
+assert all(row.source.startswith("inner.gradient(y, x)") for row in check_rows[1:])
+assert len(check_rows) > 1
+
+# %% [markdown]
 # ## 5. Two stretches, one chain
 #
 # Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, and the two share `h` alone. `tape_2`
-# returns for `h` the **upstream gradient** that `tape_1` needs, and `output_gradients` takes it.
+# returns for `h` the **upstream gradient** that `tape_1` needs, and `output_gradients` takes it. Between the two calls it is in your hands: print it, or change it.
 
 # %%
 x = tf.constant([1.0, 2.0])
@@ -585,17 +579,29 @@ print("at h:", upstream.numpy())
 print("at x:", in_two.numpy())
 
 # %% [markdown]
-# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: print it, or change it. But look
-# whether it is `None`, as without `tape_2.watch(h)`: `tape_1` would then begin with ones, and not say so.
+# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Now forget `tape_2.watch(h)`:
+
+# %%
+with tf.GradientTape() as tape_1:
+    tape_1.watch(x)
+    h = x**2
+with tf.GradientTape() as tape_2:
+    y = tf.reduce_sum(h**3)
+
+nothing = tape_2.gradient(y, h)
+wrong = tape_1.gradient(h, x, output_gradients=nothing)
+print("at h:", nothing)
+print("at x:", wrong.numpy(), "instead of", in_two.numpy())
+
+# %% [markdown]
+# No error: handed `None`, `tape_1` began with ones. Look at what you hand on.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(in_two, [6.0, 192.0], rtol=1e-6)
 np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
-with tf.GradientTape() as tape_1:
-    tape_1.watch(x)
-    h = x**2
-np.testing.assert_allclose(tape_1.gradient(h, x, output_gradients=None), 2 * x)
+assert nothing is None
+np.testing.assert_allclose(wrong, 2 * x)  # the gradient of the sum of h
 
 # %% [markdown]
 # ### Exercise: Change the gradient half-way (10 min)
@@ -620,7 +626,7 @@ exercises.half_way.check(changed_half_way)
 # %% [markdown]
 # ## 6. Check it independently
 #
-# Section 1's two slopes at 0 by central differences, in float64; the check adds section 3's seven gradients:
+# Section 1's two slopes at 0 by central differences, in float64; the check adds section 2's seven gradients:
 
 
 # %%
@@ -654,11 +660,11 @@ for found in gradients.values():
 # %% [markdown]
 # ## Recap
 #
-# - Two tapes over one run gave two gradients. To `tape_0` the sigmoid was a constant, to `tape_1` the sine; asking one left the other as it was (section 1).
-# - For $y''$ the inner tape was asked while the outer one was open, and the outer one recorded its backward pass (section 2).
-# - `watch_accessed_variables=False` and `watch` gave a tape its own set of sources; the head's tape left no record of the first layer (section 3).
-# - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 4).
-# - With `h` alone between the two stretches, the second tape's gradient at `h` went to the first as `output_gradients`; handed `None`, the first began with ones (section 5).
+# - Two tapes over one run gave two gradients: each holds a record of its own (section 1).
+# - `watch_accessed_variables=False` and `watch` gave a tape its own set of sources; the head's tape left no record of the first layer (section 2).
+# - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 3).
+# - For $y''$ the inner tape was asked while the outer one was open, and the outer one recorded its backward pass (section 4).
+# - With `h` alone between the two stretches, the second tape's gradient at `h` went to the first as `output_gradients` (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -672,4 +678,4 @@ for found in gradients.values():
 # - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
 # - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players.
 #
-# **Read next:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) puts one tape inside another.
+# **Read next:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) goes on from section 4.

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 23 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 22 to read, 4 more to go further, 34 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -143,8 +143,6 @@ np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0)
 # The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$, then $\partial(ab)/\partial b = a = 2$. The gradient's 6 is the sum of
 # the first column. In the picture the columns are where the steps of `a` alone and of `b` alone land.
 #
-# Two products with this matrix follow, each with one vector.
-#
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is how the outputs
 # then move. A `ForwardAccumulator` carries it along; take it on trust until [12](12_forward_mode.ipynb).
 
@@ -178,9 +176,7 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 #
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
-# One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there. So two random vectors test a
-# backward pass that you wrote yourself: the **dot-product test**. Take $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, in float32 with $h = 0.01$:
-# $10^{-6}$ leaves about one digit. An accumulator can use the rule under test, as in the check below, and a wrong rule passes.
+# One pushes $v$ to the outputs and weighs there, with $u$; the other pulls $u$ back to the inputs and weighs there.
 #
 # Tangents are solid, from left to right; cotangents are dashed, from right to left.
 
@@ -217,7 +213,8 @@ plt.show()
 #
 # Here both run through the operations of $f$, with $3b$ as a node of its own:
 
-# %%
+# %% alt="Computation graph. A graph from a and b on the left through 3b to ab and a plus 3b on the right. Each link carries its local derivative. In each node a tangent, marked with an arrow to the right, stands above a cotangent, marked with an arrow to the left." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: tangents forwards, cotangents back
 a, b = tf.unstack(point)
 with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator([a, b], tf.unstack(v)) as accumulator:
     tape.watch([a, b])
@@ -229,8 +226,6 @@ nodes = [a, b, triple, product, total]
 tangents = accumulator.jvp(nodes)
 cotangents = tape.gradient([product, total], nodes, output_gradients=tf.unstack(u))
 
-# %% alt="Computation graph. A graph from a and b on the left through 3b to ab and a plus 3b on the right. Each link carries its local derivative. In each node a tangent, marked with an arrow to the right, stands above a cotangent, marked with an arrow to the left." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: tangents forwards, cotangents back
 names = ["a", "b", "3b", "ab", "a + 3b"]
 where = np.array([[0, 2.0], [0, 0.0], [1.5, 0.0], [3, 2.0], [3, 0.0]])
 links = [(0, 3, b, 0.25), (1, 3, a, 0.25), (1, 2, 3.0, 0.5), (0, 4, 1.0, 0.25), (2, 4, 1.0, 0.5)]
@@ -263,6 +258,9 @@ plt.show()
 # %% [markdown]
 # Both multiply along a path and add where paths meet. Forwards, `ab` receives $5 \cdot 0.8 + 2 \cdot 0.6 = 5.2$. Backwards, `b` receives
 # $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$.
+#
+# With random $u$ and $v$, $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ tests a backward rule that you wrote yourself: the **dot-product test**. Take
+# its $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, in float32 with $h = 0.01$. An accumulator can use the wrong rule as well, and agree.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -405,16 +403,9 @@ assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].r
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
 
 # %% [markdown]
-# What is not zero has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
-#
-# $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
-#
-# Section 8 shows how to write such a formula down.
-
-# %% [markdown]
 # ## 4. Several sources, several targets
 #
-# So far there was one source and one target. Now ask for three variables at once: the layer's two, and `unused`, from which no path leads to `y`.
+# Ask for three variables at once: the layer's two, and `unused`, from which no path leads to `y`.
 #
 # The first line below holds back a warning: outside a `tf.function` each of these calls of `jacobian` traces a new graph (section 9).
 
@@ -431,10 +422,9 @@ print("bias:  ", jacobians["bias"].shape)
 print("unused:", jacobians["unused"], "or", zeros.shape)
 
 # %% [markdown]
-# The result has the dictionary's keys. For `unused` it is `None`, or zeros of the full shape if you ask for them. Of a Keras
-# variable pass the `.value`.
+# The result has the dictionary's keys. For `unused` it is `None`, or zeros of the full shape if you ask for them.
 #
-# Targets are another matter. `jacobian` refuses a list of two, with a message that speaks of something else:
+# `jacobian` refuses a list of two targets, with a message that speaks of something else:
 
 # %%
 with tf.GradientTape() as tape:
@@ -449,17 +439,6 @@ print(refused)
 
 # %% [markdown]
 # Call it once for each target, on a persistent tape. Or flatten and concatenate the targets **inside** the tape, and split the result.
-
-# %%
-with tf.GradientTape() as tape:
-    y = layer(x)
-    size = tf.reduce_sum(y**2, axis=1)
-    together = tf.concat([tf.reshape(y, [-1]), size], axis=0)
-
-joined = tape.jacobian(together, layer.kernel)
-of_y, of_size = tf.split(joined, [batch * outputs, batch])
-print("together:", joined.shape)
-print("split:   ", of_y.shape, "and", of_size.shape)
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -479,7 +458,12 @@ check_built.build((None, 3))
 assert not np.any(check_tape.jacobian(without_effect, check_built.kernel.value, unconnected_gradients="zero"))
 assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
 assert refused == "AttributeError: 'list' object has no attribute 'shape'"
+with tf.GradientTape() as check_tape:
+    y = layer(x)
+    together = tf.concat([tf.reshape(y, [-1]), tf.reduce_sum(y**2, axis=1)], axis=0)
+joined = check_tape.jacobian(together, layer.kernel)
 assert joined.shape == (batch * outputs + batch, inputs, outputs)
+of_y, of_size = tf.split(joined, [batch * outputs, batch])
 np.testing.assert_allclose(tf.reshape(of_y, jacobian.shape), jacobian, rtol=1e-5, atol=1e-6)
 of_size_expected = np.einsum("no,no,ni->nio", 2.0 * y, 1.0 - y**2, x)
 np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
@@ -617,7 +601,7 @@ for ax, title, ylabel in (
     ax.set_yscale("log", base=2)
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xticks(range(len(shapes)), labels=[f"{m} × {n}" for m, n in shapes])
-    ax.set(title=title, xlabel="outputs × inputs", ylabel=ylabel, xlim=(-0.3, 5.3))
+    ax.set(title=title, xlabel="outputs × inputs", ylabel=ylabel, xlim=(-0.3, 5.6))
 plt.show()
 
 # %% [markdown]
@@ -728,18 +712,16 @@ np.testing.assert_array_equal(first(x), second(x))
 # No error, and TensorFlow's own Jacobian of `first` is wrong. The gradient is right.
 #
 # By default `jacobian` here traces **one** backward pass and rewrites that graph so that its operations handle a whole stack of upstream gradients. The
-# rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and the rows change places. Passes
+# rewriting is called `pfor`. Its rule for `tf.roll` adds 1 to the axis, and −1 becomes 0: it rolls the *stack*, and not the features. Passes
 # one by one, below, need no stack.
 #
-# You can test the result. The sum is the product with a cotangent of ones, and misses two exchanged rows; a **random cotangent** sees them. A
-# backward rule that clips fails the test without a fault of `pfor`. Where the product itself is no more than rounding, compare the difference and not
-# the ratio.
+# The sum found this fault. It is $u^\top J$ for a cotangent of ones, a product that the tape gives in one backward pass. Below are three Jacobians of
+# `first`: by `pfor`, one by one, and this one with two examples' rows exchanged. Each is tested with ones, and with a **random cotangent**.
 
 
 # %%
-def product_error(tape, target, source, jacobian):
-    """How far a Jacobian misses the tape's own product with a random cotangent, relative to that product."""
-    u = tf.random.normal(target.shape, dtype=target.dtype)
+def product_error(tape, target, source, jacobian, u):
+    """How far u · J misses the tape's own product, relative to it: where it is mere rounding, look at the difference."""
     wanted = tape.gradient(target, source, output_gradients=u)
     return float(tf.norm(tf.tensordot(u, jacobian, axes=len(u.shape)) - wanted) / tf.norm(wanted))
 
@@ -748,23 +730,36 @@ with tf.GradientTape(persistent=True) as tape_of_x:
     tape_of_x.watch(x)
     y = first(x)
 
-by_pfor = tape_of_x.jacobian(y, x)
 one_by_one = tape_of_x.jacobian(y, x, experimental_use_pfor=False)
-errors = [product_error(tape_of_x, y, x, jacobian_of_x) for jacobian_of_x in (by_pfor, one_by_one)]
-print(f"by pfor:    off by {100 * errors[0]:.0f} %")
-print(f"one by one: off by {100 * errors[1]:.0f} %")
+jacobians_of_first = {
+    "by pfor": tape_of_x.jacobian(y, x),
+    "one by one": one_by_one,
+    "exchanged": tf.gather(one_by_one, [1, 0, *range(2, batch)]),
+}
+ones, random = tf.ones_like(y), tf.random.normal(y.shape)
+errors = {
+    name: [product_error(tape_of_x, y, x, jacobian_of_x, u) for u in (ones, random)]
+    for name, jacobian_of_x in jacobians_of_first.items()
+}
+for name, (by_ones, by_random) in errors.items():
+    print(f"{name:<10}  ones: off by {100 * by_ones:3.0f} %   random: off by {100 * by_random:3.0f} %")
+
+# %% [markdown]
+# Ones weigh all rows alike, and miss the exchange; random weights see it. A backward rule that clips is not linear, and can fail this test however the
+# Jacobian is made.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert errors[0] > 0.5
-assert errors[1] < 1e-5
+assert min(errors["by pfor"]) > 0.5
+assert max(errors["one by one"]) < 1e-5
+assert errors["exchanged"][0] < 1e-5  # the same sum over the target, another Jacobian
+assert errors["exchanged"][1] > 0.01
 neighbour = np.roll(np.eye(inputs), 1, axis=0)  # row o reads feature o - 1
 slope, rolled = 1.0 - np.tanh(np.roll(x, 1, axis=1)) ** 2, np.tanh(np.roll(x, 1, axis=1))
 expected = np.einsum("no,oi->noi", slope * x, neighbour) + np.einsum("no,oi->noi", rolled, np.eye(inputs))
 np.testing.assert_allclose(one_by_one, np.einsum("noi,nm->nomi", expected, np.eye(batch)), rtol=1e-4, atol=1e-6)
-swapped = tf.gather(one_by_one, [1, 0, *range(2, batch)])  # the same sum over the target, another Jacobian
-np.testing.assert_allclose(tf.reduce_sum(swapped, axis=[0, 1]), tape_of_x.gradient(y, x), rtol=1e-4, atol=1e-5)
-assert product_error(tape_of_x, y, x, swapped) > 0.01
+stack = np.diag(np.ravel(rolled)) + np.roll(np.diag(np.ravel(slope * x)), -1, axis=0)  # the features are not rolled
+np.testing.assert_allclose(np.reshape(jacobians_of_first["by pfor"], stack.shape), stack, rtol=1e-4, atol=1e-6)
 with tf.GradientTape(persistent=True) as check_tape:  # a product that is no more than rounding: look at the difference
     check_tape.watch(x)
     check_y = tf.sin(x) ** 2 + tf.cos(x) ** 2
@@ -775,14 +770,18 @@ check_clip = tf.custom_gradient(lambda x: (tf.identity(x), lambda upstream: tf.c
 with tf.GradientTape(persistent=True) as check_tape:
     check_tape.watch(x)
     check_y = check_clip(x)
-check_rows = check_tape.jacobian(check_y, x, experimental_use_pfor=False)
-assert product_error(check_tape, check_y, x, check_rows) > 0.1  # and no rule of pfor is at fault
+for use_pfor in (True, False):
+    check_rows = check_tape.jacobian(check_y, x, experimental_use_pfor=use_pfor)
+    assert product_error(check_tape, check_y, x, check_rows, tf.random.normal(x.shape)) > 0.1
 
 # %% [markdown]
 # ## 8. Going further: by index arithmetic
 #
-# For a closed form such as that of section 3, write down one entry of the target, with letters for its axes, and *other* letters for the source's.
-# Two rules help:
+# Section 3's Jacobian has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
+#
+# $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
+#
+# To find such a form, write down one entry of the target, with letters for its axes, and *other* letters for the source's. Two rules help:
 #
 # - an input changes with itself and with no other input, $\partial x_j/\partial x_k = \delta_{jk}$;
 # - in a sum over $j$, $\delta_{jk}$ leaves the one term with $j = k$.
@@ -1023,7 +1022,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # - A Jacobian is a linear map: $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back (section 1).
 # - In the result of `tape.jacobian` the target's axes come first; summed over them, the layer's was its `gradient` (sections 2 to 4).
 # - By rows a Jacobian takes a backward pass for each output, by columns a forward pass for each input; it has target size × source size entries (sections 5 and 6).
-# - Compare a Jacobian's product with a random cotangent with the tape's own (section 7).
+# - One product with a random cotangent, beside the tape's own, showed a wrong Jacobian that the sum of its rows missed (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -462,7 +462,7 @@ exercises.fits.check(size)
 
 # %% [markdown]
 # Beside the result, a tape keeps at least what its backward rules read: of the chain below, the result of every layer.
-# Count them with weak references ([09](09_multiple_tapes.ipynb), section 4).
+# Count them with weak references ([09](09_multiple_tapes.ipynb), section 3).
 
 # %%
 chain = [tf.random.normal((32, 32)) / np.sqrt(32) for _ in range(24)]

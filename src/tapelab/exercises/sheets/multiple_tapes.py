@@ -227,7 +227,7 @@ record_head = Exercise(
     minutes=5,
     hints=(
         "What does a default tape watch while `body(x)` runs?",
-        "Section 3: `watch_accessed_variables=False` turns that off. What do you have to say then?",
+        "Section 2: `watch_accessed_variables=False` turns that off. What do you have to say then?",
         "Turn automatic watching off, and call `tape.watch(head)` before `head` is used. (Or compute `features` "
         "before you open the tape.)",
     ),
@@ -347,7 +347,7 @@ bill = Exercise(
     hints=(
         "At which layer does A's record begin? Everything after that depends on something that A watches.",
         "For each layer of the record the tape keeps its output, and for a weight's own layer also its input. Section "
-        "4 counts two for the last weight.",
+        "3 counts two for the last weight.",
         "A's record begins at layer 4 and ends at layer 12. Which activation enters layer 4? Does B keep one that A "
         "does not?",
     ),
@@ -356,7 +356,7 @@ bill = Exercise(
         mistakes=(
             Mistake(
                 "stops_at_the_source",
-                "Five layers, 8 to 12, are enough for that weight. Does the backward pass stop there? See section 4.",
+                "Five layers, 8 to 12, are enough for that weight. Does the backward pass stop there? See section 3.",
                 {"layers": 5},
             ),
             Mistake(
@@ -380,7 +380,7 @@ bill = Exercise(
             ),
             Mistake(
                 "b_is_there",
-                "B has not been dropped. What does it keep for the last weight? Section 4 counts.",
+                "B has not been dropped. What does it keep for the last weight? Section 3 counts.",
                 {"left": 0},
                 where=lambda answer: answer["left"] in (0, 1),
             ),
