@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 19 to read, 8 more to go further, 31 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 18 to read, 8 more to go further, 31 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -55,6 +55,60 @@ import numpy as np
 import scipy.optimize  # comes with scikit-learn
 import tensorflow as tf
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+
+def compiled(loss):
+    """What the methods need, compiled: (loss, loss with gradient), and the Hessian's product."""
+
+    @tf.function
+    def value_and_gradient(w):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            value = loss(w)
+        return value, tape.gradient(value, w)
+
+    @tf.function
+    def product(w, v):
+        with tf.GradientTape() as outer:
+            outer.watch(w)
+            with tf.GradientTape() as inner:
+                inner.watch(w)
+                value = loss(w)
+            g = inner.gradient(value, w)
+        return outer.gradient(g, w, output_gradients=v)
+
+    return (tf.function(loss), value_and_gradient), product
+
+
+def matrix_products(function, *given):
+    """How many matrix products a compiled function's graph holds."""
+    operations = function.get_concrete_function(*given).graph.get_operations()
+    return sum(operation.type == "MatMul" for operation in operations)
+
+
+def gradient_descent(w, problem, rate, budget):
+    rows = []
+    for work in range(1, budget + 1):
+        value, g = problem[1](w)
+        rows.append((work, float(value)))
+        w -= rate * g
+    return np.array(rows)
+
+
+def lbfgs(w, problem, budget):
+    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
+    rows = []
+
+    def evaluate(flat):
+        value, g = problem[1](tf.constant(flat))
+        rows.append((len(rows) + 1, float(value)))
+        return float(value), g.numpy()
+
+    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
+    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
+        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
+    return np.array(rows[:budget]), tf.constant(found.x)
+
 
 # One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
 tf.config.optimizer.set_experimental_options({"remapping": False})
@@ -142,7 +196,6 @@ for h in lengths / length_of_v:
         errors[sides].append(float(tf.norm(product - exact) / tf.norm(exact)))
 
 # %% tags=["nbval-ignore-output"]
-print(f"length of v: {length_of_v:.0f}")
 for sides, error in errors.items():
     print(f"{sides:10}  best relative error {min(error):.0e}, at a step of length {lengths[np.argmin(error)]:.2g}")
 
@@ -184,10 +237,10 @@ assert tf.norm(check_long - check_exact) < 3e-6 * tf.norm(check_exact)  # a quad
 assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 
 # %% [markdown]
-# With a small step these two gradients agree in most of their digits: an error in proportion to $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32. With a
-# large one this gradient is no longer linear: an error in proportion to $h$ with one side, $h^2$ with both. Where the two errors
-# balance, about $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ is left, or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$, and this network comes near both. This $v$ has length 273, so the
-# best $h$ is below a thousandth.
+# - **Short steps.** The two gradients agree in most of their digits, and the difference loses these: an error in proportion to $\varepsilon/h$, with $\varepsilon = 10^{-7}$ for float32.
+# - **Long steps.** This gradient is no longer linear: an error in proportion to $h$ with one side, $h^2$ with both.
+#
+# Where the two errors balance, about $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ is left, or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$, and this network comes near both.
 #
 # The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$, since $H$ is symmetric; the derivative of a straight-through gradient need not be. `output_gradients=v` forms the inner product.
 #
@@ -338,7 +391,7 @@ def conjugate_gradients(product, g, tolerance, limit):
 
 
 # %% [markdown]
-# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds. Where $p^\top H p \le 0$, the `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug.
+# All this holds in exact arithmetic, where $H$ has positive eigenvalues; $n$ unknowns then take at most $n$ rounds.
 #
 # **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
 
@@ -408,104 +461,14 @@ assert at_once[1:] == (1, True)
 # CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at each of these
 # eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. After twelve products the even spread from 1 to 100 is
 # off by an eighth.
+#
+# Where $p^\top H p \le 0$, the `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
 #
-# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ as
-# [13](13_hessians_and_newton.ipynb) does. Count the work in **gradient-equivalents**: a gradient is 1, and a
-# product or a loss has its price.
-
-
-# %%
-def newton_cg(w, problem, linearise, prices, budget):
-    """Minimise from w. `problem` holds two functions, the loss and the loss with its gradient; `prices` those of a
-    product and of a loss, in gradients. `linearise(w)` returns the function p -> H p for the Hessian at w.
-
-    Returns rows of (work, loss), the last point, and how often curvature p'Hp <= 0 was met.
-    """
-    value_at, value_and_gradient = problem
-    of_product, of_loss = prices
-    work, rows, met = 0.0, [], 0
-    while True:
-        value, g = value_and_gradient(w)
-        norm, work = float(tf.norm(g)), work + 1
-        if work > budget or norm < 1e-11:
-            return np.array(rows), w, met
-        rows.append((work, float(value)))
-        tolerance = min(0.5, norm**0.5) * norm
-        s, products, negative = conjugate_gradients(linearise(w), g, tolerance, 60)
-        work, met = work + products * of_product + of_loss, met + negative
-        t, slope = 1.0, float(tf.tensordot(g, s, 1))
-        while not float(value_at(w + t * s)) <= rows[-1][1] + 1e-4 * t * slope and t > 1e-10:
-            t, work = t / 2, work + of_loss
-        w += t * s
-
-
-# %% [markdown]
-# Its rivals pay one for each gradient and nothing else: gradient descent, with the best rate out of three, and **L-BFGS**, here SciPy's, which
-# estimates the curvature from its last ten changes of point and gradient.
-
-
-# %%
-def gradient_descent(w, problem, rate, budget):
-    rows = []
-    for work in range(1, budget + 1):
-        value, g = problem[1](w)
-        rows.append((work, float(value)))
-        w -= rate * g
-    return np.array(rows)
-
-
-def lbfgs(w, problem, budget):
-    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
-    rows = []
-
-    def evaluate(flat):
-        value, g = problem[1](tf.constant(flat))
-        rows.append((len(rows) + 1, float(value)))
-        return float(value), g.numpy()
-
-    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
-    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
-        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
-    return np.array(rows[:budget]), tf.constant(found.x)
-
-
-# %% [markdown]
-# The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at
-# `weight_decay` or above: there is one minimum.
-
-
-# %%
-def compiled(loss):
-    """What the methods need, compiled: (loss, loss with gradient), and the Hessian's product."""
-
-    @tf.function
-    def value_and_gradient(w):
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            value = loss(w)
-        return value, tape.gradient(value, w)
-
-    @tf.function
-    def product(w, v):
-        with tf.GradientTape() as outer:
-            outer.watch(w)
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = loss(w)
-            g = inner.gradient(value, w)
-        return outer.gradient(g, w, output_gradients=v)
-
-    return (tf.function(loss), value_and_gradient), product
-
-
-def matrix_products(function, *given):
-    """How many matrix products a compiled function's graph holds."""
-    operations = function.get_concrete_function(*given).graph.get_operations()
-    return sum(operation.type == "MatMul" for operation in operations)
-
+# A race: softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at
+# `weight_decay` or above: there is one minimum. The set-up holds `compiled` and the rivals.
 
 # %%
 pixels, targets = tf.cast(x, tf.float64), tf.one_hot(labels, 10, dtype=tf.float64)
@@ -525,12 +488,43 @@ in_a_product = matrix_products(softmax_product, origin, origin)
 print("matrix products in a loss, a gradient, H v:", in_a_loss, in_a_gradient, in_a_product)
 
 # %% [markdown]
-# The work is in the products with the matrix of pixels. So this $Hv$ is priced at two gradients, and a loss at half of one.
+# The work is in the products with the matrix of pixels. Count it in **gradient-equivalents**: a gradient is 1, so this $Hv$ is 2, and a loss a half.
 #
-# **Predict.** All three may spend 300 gradient-equivalents. Which comes within $10^{-8}$ of the minimum's loss first?
+# - **Gradient descent** takes the best rate out of three.
+# - **L-BFGS**, here SciPy's, estimates the curvature from its last ten changes of point and gradient.
+# - **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ as
+#   [13](13_hessians_and_newton.ipynb) does.
+#
+# **Predict.** Each may spend 300 gradient-equivalents. Which comes within $10^{-8}$ of the minimum's loss first?
 
 # %%
 exercises.first.guess(...)  # "gradient descent", "Newton–CG" or "L-BFGS"
+
+
+# %%
+def newton_cg(w, problem, products_at, prices, budget):
+    """Minimise from w. `problem` holds two functions, the loss and the loss with its gradient; `prices` those of a
+    product and of a loss, in gradients. `products_at(w)` returns the function p -> H p for the Hessian at w.
+
+    Returns rows of (work, loss), the last point, and how often curvature p'Hp <= 0 was met.
+    """
+    value_at, value_and_gradient = problem
+    of_product, of_loss = prices
+    work, rows, met = 0.0, [], 0
+    while True:
+        value, g = value_and_gradient(w)
+        norm, work = float(tf.norm(g)), work + 1
+        if work > budget or norm < 1e-11:
+            return np.array(rows), w, met
+        rows.append((work, float(value)))
+        tolerance = min(0.5, norm**0.5) * norm
+        s, products, negative = conjugate_gradients(products_at(w), g, tolerance, 60)
+        work, met = work + products * of_product + of_loss, met + negative
+        t, slope = 1.0, float(tf.tensordot(g, s, 1))
+        while not float(value_at(w + t * s)) <= rows[-1][1] + 1e-4 * t * slope and t > 1e-10:
+            t, work = t / 2, work + of_loss
+        w += t * s
+
 
 # %%
 descents = {rate: gradient_descent(origin, softmax, rate, budget) for rate in (2.0, 4.0, 8.0)}
@@ -540,7 +534,7 @@ runs = {f"gradient descent, rate {best_rate:g}": descents[best_rate]}
 
 
 def at(product):
-    """A `linearise` that keeps nothing: each product starts anew at w."""
+    """A `products_at` that keeps nothing: each product starts anew at w."""
     return lambda w: functools.partial(product, w)
 
 
@@ -560,6 +554,31 @@ def work_to(run, above, lowest):
 for name, run in runs.items():
     print(f"{name:24} ends {run[-1, 1] - lowest:.0e} above; work to 1e-8: {work_to(run, 1e-8, lowest):.0f}")
 
+# %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls fastest, to a billionth after about 100; Newton\u2013CG, a dot for each step, falls in ever larger leaps and gets there after more than half as many again; gradient descent falls slowly and stays above one in ten thousand to the end." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: distance to the minimum per gradient spent
+styles = {
+    "gradient descent": ("-", plots.ORANGE),
+    "Newton–CG": ("o-", plots.BLUE),
+    "linearised Newton–CG": ("s-.", plots.RED),
+    "Gauss–Newton–CG": ("^:", plots.RED),
+    "L-BFGS": ("--", plots.GREEN),
+}
+
+
+def draw_race(runs, lowest, title):
+    _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, run in runs.items():
+        style, colour = styles[name.partition(",")[0]]
+        distance = np.minimum.accumulate(run[:, 1] - lowest)
+        shown = distance > 1e-13  # below it there is only rounding
+        ax.semilogy(run[shown, 0], distance[shown], style, color=colour, markersize=4, label=name)
+    ax.set(title=title, xlabel="work (gradient-equivalents)", ylabel="loss minus the minimum's loss")
+    ax.legend(fontsize="small")
+
+
+draw_race(runs, lowest, "Softmax regression: Newton–CG takes few steps, and more work")
+plt.show()
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 reached = {name.partition(",")[0]: work_to(run, 1e-8, lowest) for name, run in runs.items()}
@@ -577,9 +596,10 @@ assert all(10 < paid / from_scratch[0] < 30 for paid in np.diff(runs["Newton–C
 assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
 
 # %% [markdown]
-# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum pays for each with ten to thirty products. Gradient descent does not get there
+# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, its dots in the picture, and near the minimum pays for each with ten to thirty products. Gradient descent does not get there
 # (`inf`).
-#
+
+# %% [markdown]
 # **The price decides.** All products of one CG solve are taken at the same $w$, and each computes logits and gradient there once more.
 # **Linearise** the gradient once for each step, and keep what depends on $w$ alone: for softmax regression the probabilities $p$. With $X$ the pixels,
 # $V$ the direction as a matrix and $Z = XV$,
@@ -637,29 +657,9 @@ assert 0.75 < check_linear[1] / check_rival[1] < 1.3  # a tie, but for what depe
 assert check_rival[0] < check_linear[0]
 assert check_linear[2] < 1.1 * check_rival[2] < 1.1 * check_scratch[2]  # 115 against 131 as printed here
 
-# %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS and the linearised Newton\u2013CG, in ever larger leaps, both fall to a billionth after about 100; Newton\u2013CG with products from scratch gets there after nearly twice as many; gradient descent stays above one in ten thousand." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: distance to the minimum per gradient spent
-styles = {
-    "gradient descent": ("-", plots.ORANGE),
-    "Newton–CG": ("o-", plots.BLUE),
-    "linearised Newton–CG": ("s-.", plots.RED),
-    "Gauss–Newton–CG": ("^:", plots.RED),
-    "L-BFGS": ("--", plots.GREEN),
-}
-
-
-def draw_race(runs, lowest, title):
-    _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for name, run in runs.items():
-        style, colour = styles[name.partition(",")[0]]
-        distance = np.minimum.accumulate(run[:, 1] - lowest)
-        shown = distance > 1e-13  # below it there is only rounding
-        ax.semilogy(run[shown, 0], distance[shown], style, color=colour, markersize=4, label=name)
-    ax.set(title=title, xlabel="work (gradient-equivalents)", ylabel="loss minus the minimum's loss")
-    ax.legend(fontsize="small")
-
-
-draw_race(runs, lowest, "Softmax regression: the price of a product decides")
+# %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS and the linearised Newton\u2013CG, in ever larger leaps, cross on the way, and both are below a billionth after about 100; Newton\u2013CG with products from scratch gets there after more than half as many again." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the race once more
+draw_race({name: runs[name] for name in works}, lowest, "Softmax regression: the price of a product decides")
 plt.show()
 
 # %% [markdown]

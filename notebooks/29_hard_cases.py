@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Hard cases
 #
-# Seventeen short programs, each made after a public thread. In most of them a derivative is missing, not a number, zero or wrong; in two it is right, and too dear.
+# Seventeen short programs, each made after a public thread. In most a derivative is missing, not a number, zero or wrong; in two it is right, and too dear.
 # **What is wrong with this gradient, and which repair mends it and does not only silence it?**
 
 # %% [markdown] tags=["badges"]
@@ -49,6 +49,27 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
+
+def off(found, expected):
+    """The largest difference, relative to the largest entry."""
+    return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
+
+
+def against_differences(value, source, gradient=None, step=1e-5):
+    """How far a gradient is from central differences of `value`: the tape's gradient, if none is given."""
+    if gradient is None:
+        with tf.GradientTape() as tape:
+            tape.watch(source)
+            result = tf.reduce_sum(value(source))
+        gradient = tape.gradient(result, source)
+    expected = gradcheck.numerical_jacobian(lambda x: tf.reduce_sum(value(tf.constant(x))), source, step)
+    return off(gradient, expected)
+
+
+def unit(x):
+    return x / tf.norm(x, axis=1, keepdims=True)
+
+
 np.set_printoptions(precision=4, suppress=True)
 runtime.start(seed)
 
@@ -72,35 +93,52 @@ for name, program in programs.items():
 # Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; loss and gradient ought to be 0.
 #
 # The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs. On this page a repair
-# is right when value **and** gradient agree with the mathematics, on inputs that you have not seen.
+# is right when value **and** gradient are, on inputs that you have not seen.
 #
 # **You will be able to**
 #
-# - find the line at which a gradient loses its path, and decide what is to be differentiated (section 1),
+# - find the line where a gradient loses its path (section 1),
 # - tell a NaN's birthplace from where it shows, and keep it from being born (section 2),
-# - tell a zero that holds everywhere from one that holds outside a range, and find a number that is wrong and looks fine (section 3),
-# - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5, where you go further).
+# - tell a zero everywhere from one outside a range, and find a wrong number that looks fine (section 3),
+# - judge a repair by its edge cases, its cost and the next derivative (sections 4 and 5, where you go further).
 #
 # ## How a case goes
 #
-# As in [first aid](28_first_aid.ipynb): name the **cause**, one of three, and **edit** the function until it is right. `exercises.NAME.hint()` gives one hint at a time. Here every program needs a repair.
+# The symptom decides what you ask first; the last column answers for the opening:
 #
-# Take four sittings: cases 1 to 4, 5 to 9, 10 to 12, and 13 to 17.
+# | The gradient is | ask first | with | above |
+# |---|---|---|---|
+# | `None` | which line leaves the tape? | `explain` | that of `np.square` |
+# | NaN, ∞ | where is it born, forwards or on the way back? | `explain`; print what goes in | back: `log` has slope ∞ at 0, and `tf.where` sends it a 0 |
+# | zero | what is flat: one operation, or everything? | move the input, look at the value | everything: the softmax of one finite number is 1 |
+# | a number | does it agree with a difference of values, and the value with the mathematics? | central differences in float64; a known answer | the value does not: (2, 1) minus (2,) is a 2 × 2 matrix |
+# | slow, large | what is done again, what is held? | `explain_retracing`; count | |
 #
-# The symptom decides which tool comes first:
+# The repairs:
+
+# %%
+repairs = {
+    "missing": lambda: tf.reduce_sum(tf.square(w)),
+    "NaN": lambda: tf.reduce_sum(tf.math.log(tf.where(w > 0.0, w, 1.0))),
+    "zero": lambda: tf.reduce_sum(tf.sigmoid(w)),
+    "wrong": lambda: tf.reduce_mean((w - tf.constant([2.0, 0.0])) ** 2),
+}
+healthy = {}
+for name, program in repairs.items():
+    with tf.GradientTape() as tape:
+        value = program()
+    healthy[name] = value, tape.gradient(value, w)
+    print(f"{name:8} value {value:6.4f}   gradient", healthy[name][1].numpy())
+
+# %% [markdown]
+# Every case needs a repair. Name the **cause**, one of three, and **edit** the function until it is right; `exercises.NAME.hint()` helps.
 #
-# | The gradient is | ask first | with |
-# |---|---|---|
-# | `None` | which line leaves the tape? | `explain` |
-# | NaN, ∞ | where is it born, forwards or on the way back? | `explain`; print what goes in |
-# | zero | what is flat: one operation, or everything? | move the input, look at the value |
-# | a number | does it agree with a difference of values, and the value with the mathematics? | central differences in float64; a known answer |
-# | slow, large | what is done again, what is held? | `explain_retracing`; count |
+# Take three sittings: sections 1 and 2, 3 and 4, and 5. Or only read: each section ends with what its cases teach.
 
 # %% [markdown]
 # ## 1. No path
 #
-# **Case 1.** A segmentation network is to maximise the overlap of its mask with the labels, the Dice coefficient (after [TensorLayer #891](https://github.com/tensorlayer/TensorLayer/issues/891)). `explain` will name the operation. What takes its place, you decide.
+# **Case 1.** A segmentation network is to maximise the overlap of its mask with the labels, the Dice coefficient (after [TensorLayer #891](https://github.com/tensorlayer/TensorLayer/issues/891)).
 
 
 # %%
@@ -137,8 +175,7 @@ def repaired(logits, labels):
 exercises.counted_pixels.check(cause, repaired)
 
 # %% [markdown]
-# **Case 2.** Meta-learning (after [tensorflow #30234](https://github.com/tensorflow/tensorflow/issues/30234)): take one gradient step on the inner loss, and ask how the loss *after* it depends on the learning rate and on the weights before it. The gradient is there for
-# the inner step, and `None` for the outer one.
+# **Case 2.** Meta-learning (after [tensorflow #30234](https://github.com/tensorflow/tensorflow/issues/30234)): take one gradient step on the inner loss, and ask how the loss *after* it depends on the learning rate and on the weights before it. The inner gradient is there, the outer ones are `None`.
 
 
 # %%
@@ -177,15 +214,38 @@ def repaired(rate, w, x, y):
 
 exercises.inner_step.check(cause, repaired)
 
+# %% [markdown]
+# | Case | Cause | Lesson |
+# |---|---|---|
+# | 1 | `tf.argmax`: an index stays while a logit moves a little | put the probability in its place |
+# | 2 | `tf.Variable` and `assign_sub` store numbers without their history | keep the step in tensors |
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert all(np.isfinite(check_value) for check_value, _ in seen.values())
 assert seen["missing"][1] is None
 assert np.isnan(seen["NaN"][1][1])
 assert not seen["zero"][1].numpy().any()
+assert seen["zero"][0] == 2.0  # two ones
+assert (w[:, None] - tf.constant([2.0, 0.0])).shape == (2, 2)
 np.testing.assert_array_equal(seen["wrong"][1], [1.0, -1.0])
+check_sigmoid = 1 / (1 + np.exp(-w.numpy()))
+for check_name, check_value, check_gradient in (
+    ("missing", 4.0, [4.0, 0.0]),
+    ("NaN", np.log(2.0), [0.5, 0.0]),
+    ("zero", check_sigmoid.sum(), check_sigmoid * (1 - check_sigmoid)),
+    ("wrong", 0.0, [0.0, 0.0]),
+):
+    np.testing.assert_allclose(healthy[check_name][0], check_value, rtol=1e-6)
+    np.testing.assert_allclose(healthy[check_name][1], check_gradient, rtol=1e-6)
 assert dice_gradient is None
 assert outer_gradients == [None, None]
+with ExplainTape() as check_tape:
+    check_tape.watch([rate, start])
+    check_losses = dice_loss(logits, labels), after_one_step(rate, start, x, y)
+assert "tf.argmax" in explain(check_tape, check_losses[0], logits).line.text
+assert "assign_sub" in explain(check_tape, check_losses[1], rate).line.text
+assert "tf.Variable" in explain(check_tape, check_losses[1], start).line.text
 
 
 def mended(one):
@@ -222,7 +282,7 @@ print("loss {}   gradient {}".format(*value_and_gradient(soft_margin, scores, si
 # %% [markdown]
 # ### Exercise: Case 3, most wrong, least taught (5 min)
 #
-# The value is about $z$ for a large $z$, and the gradient of the worst example is 1/3 here, the largest of the three. Clipping is no cure.
+# The value is about $z$ for a large $z$, and the gradient of the worst example is 1/3 here, the largest of the three.
 
 # %%
 cause = ...  # "a wrong label", "log of zero" or "overflow"
@@ -236,7 +296,7 @@ def repaired(scores, sides):
 exercises.soft_margin.check(cause, repaired)
 
 # %% [markdown]
-# **Case 4.** The relative error, and the absolute one where the target is 0. The author has thought of the division by zero, and guards it with `tf.where` (after [tensorflow #38349](https://github.com/tensorflow/tensorflow/issues/38349) and [tensorflow #2540](https://github.com/tensorflow/tensorflow/issues/2540)).
+# **Case 4.** The relative error, and the absolute one where the target is 0: a `tf.where` guards the division (after [tensorflow #38349](https://github.com/tensorflow/tensorflow/issues/38349) and [tensorflow #2540](https://github.com/tensorflow/tensorflow/issues/2540)).
 
 
 # %%
@@ -395,9 +455,9 @@ values_gradient = tape.gradient(attended, values)
 print("result\n", attended.numpy(), "\ngradient of the values\n", values_gradient.numpy())
 
 # %% [markdown]
-# The second thread mentions a very negative number in place of −∞: −10⁹, say.
+# The second thread mentions a very negative number in place of −∞.
 #
-# **Predict.** With −10⁹, what does the second query get? "zeros", "NaN" or "the mean of all values"
+# **Predict.** With −10⁹, what does the second query get?
 
 # %%
 exercises.very_negative.guess(...)  # "zeros", "NaN" or "the mean of all values"
@@ -412,7 +472,7 @@ exercises.very_negative.reveal("the mean of all values" if np.allclose(padded[1]
 np.testing.assert_allclose(padded[1], tf.reduce_mean(values, axis=0))
 
 # %% [markdown]
-# Its two scores are equal and finite, so they have equal weights. The NaN is gone, and the query attends to what it must not see.
+# Equal scores, equal weights: the NaN is gone, and the query attends to what it must not see.
 #
 # ### Exercise: Case 7, nothing to attend to (8 min)
 #
@@ -429,6 +489,15 @@ def repaired(scores, values, allowed):
 
 
 exercises.attention.check(cause, repaired)
+
+# %% [markdown]
+# | Case | Cause | Lesson |
+# |---|---|---|
+# | 3 | $e^{1000}$ is ∞ before the logarithm comes | one operation for both |
+# | 4 | the branch not taken: on the way back, 0 divided by 0 | choose the divisor, not the quotient |
+# | 5 | the root: slope ∞ at 0, times 0 | choose before the root |
+# | 6 | 0/0: one image makes the loss of the batch NaN | mend the count, not the quotient |
+# | 7 | the softmax of a row of −∞ is NaN | mask the weights as well |
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -489,10 +558,7 @@ def repaired(start, target, steps):
 exercises.starts_outside.check(cause, repaired)
 
 # %% [markdown]
-# Move the input, as the table says, and you can tell two zeros apart. The opening's softmax runs over one entry and is 1 for every finite $w$: its zero is right everywhere.
-# Case 8's ends at 1: at 0.9 the first entry's gradient is 0.8.
-#
-# So far a zero gave the fault away. Now a number does not.
+# Move the input to tell two zeros apart. The opening's is there for every finite $w$. Case 8's ends at 1: at 0.9 the first entry's gradient is 0.8.
 #
 # **Case 9.** The batch is too large for the memory, so its gradient is accumulated over smaller ones (after [torchtune #1875](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
 
@@ -515,7 +581,7 @@ print("one batch:  ", accumulated(w, [everything]).numpy())
 print("two batches:", accumulated(w, in_two).numpy())
 
 # %% [markdown]
-# The same three rows, the same weights, two gradients. `explain` has nothing to say: every operation has done what it should.
+# The same rows, the same weights, two gradients. `explain` has nothing to say: every operation is right.
 #
 # ### Exercise: Case 9, four small steps for one large (7 min)
 #
@@ -537,6 +603,12 @@ def repaired(w, batches):
 
 exercises.accumulated.check(cause, repaired)
 
+# %% [markdown]
+# | Case | Cause | Lesson |
+# |---|---|---|
+# | 8 | outside its range a clip is constant | clip the variable after the step |
+# | 9 | a division in each batch: one row weighs as much as two | add up sums, divide once |
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(fitted, [1.75, 0.75], rtol=1e-6)
@@ -548,11 +620,11 @@ mended(exercises.accumulated)
 # %% [markdown]
 # ## 4. Going further: what is compiled, and what is held
 #
-# Here a value is out of date, or the numbers are right and the price is not.
+# A value is out of date, or the numbers are right and the price is not.
 #
-# **Case 10.** "`ds_weight` is not changing during training" (after [stargan-v2-tensorflow #15](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that is to grow from step to step, in a compiled loss. The function under `@tf.function` has the argument `w`, and reads `penalty`, a Python number, from the loop around it.
+# **Case 10.** "`ds_weight` is not changing during training" (after [stargan-v2-tensorflow #15](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that grows from step to step. The compiled function takes `w`, and reads `penalty`, a Python number, from the loop around it.
 #
-# **Predict.** At $w = (2, 1)$ the loss without a penalty is 1, and the squares add up to 5. What are the losses for the penalties 0, 1 and 2? "1, 6, 11", "1, 1, 1" or "an error"
+# **Predict.** At $w = (2, 1)$ the loss without a penalty is 1, and the squares add up to 5. What are the losses for the penalties 0, 1 and 2?
 
 # %%
 exercises.three_losses.guess(...)  # "1, 6, 11", "1, 1, 1" or "an error"
@@ -653,7 +725,7 @@ def repaired(f, w, rates):
 exercises.retraced.check(cause, repaired)
 
 # %% [markdown]
-# **Case 12.** Whoever repaired case 9 with one tape around the loop has the right gradient, and a new problem: "a bunch of activations are hanging around longer than they should and blowing up our memory" (after [torchtune #1917](https://github.com/meta-pytorch/torchtune/pull/1917)). A weak reference tells whether a tensor is still there.
+# **Case 12.** One tape around the loop of case 9 gives the right gradient, with activations "blowing up our memory" (after [torchtune #1917](https://github.com/meta-pytorch/torchtune/pull/1917)). A weak reference tells whether a tensor is still there.
 
 # %%
 import weakref
@@ -696,6 +768,13 @@ def repaired(f, w, batches):
 
 exercises.held_batches.check(cause, repaired)
 
+# %% [markdown]
+# | Case | Cause | Lesson |
+# |---|---|---|
+# | 10 | a Python number from outside is a constant of the graph | hand over a tensor |
+# | 11 | as an argument, each new one is a new graph | the same |
+# | 12 | a tape holds each batch until its backward pass | a tape for each batch |
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert len(traces) == 4
@@ -730,7 +809,7 @@ print("second derivative:", flat_curvature.numpy())
 # %% [markdown]
 # ### Exercise: Case 13, an equation that holds for everything (4 min)
 #
-# Return a second derivative that depends on the weights. If an operation is to be exchanged for another, take tanh for it.
+# Return a second derivative that depends on the weights. If you exchange an operation, take tanh.
 
 # %%
 cause = ...  # "the activation", "the order of the tapes" or "the weights"
@@ -764,7 +843,7 @@ angle_seen = value_and_gradient(angle, u, v)
 print("angle {}\n{}".format(*angle_seen))
 
 # %% [markdown]
-# **Predict.** Two equal directions, and the cosine clamped to 0.9999. What is their angle? "0", "0.0001" or "0.014"
+# **Predict.** Two equal directions, and the cosine clamped to 0.9999. What is their angle?
 
 # %%
 exercises.clamped.guess(...)  # "0", "0.0001" or "0.014"
@@ -779,7 +858,7 @@ exercises.clamped.reveal("0.014" if 0.0139 < stuck < 0.0143 else f"{stuck:.4f}")
 assert 0.8 < np.degrees(stuck) < 0.82
 
 # %% [markdown]
-# A constant, and no gradient, for every pair that is less than 0.8 degrees apart.
+# A constant without a gradient, for every pair less than 0.8 degrees apart.
 #
 # ### Exercise: Case 14, the angle between two directions (12 min)
 #
@@ -844,7 +923,7 @@ ax.text(0.0039, -1.03, f"{outside} points lie outside the frame", ha="right", co
 plt.show()
 
 # %% [markdown]
-# Two things are wrong in the picture: the 0 at exactly 0, which is there in float64 too, and the points around it, which float64 puts on the line. Name the first one's cause; a repair mends both.
+# Two things are wrong: the 0 at exactly 0, in float64 too, and the points around it, which float64 puts on the line. Name the first one's cause, and mend both.
 #
 # ### Exercise: Case 15, the cure that flattens (12 min)
 #
@@ -892,7 +971,7 @@ def repaired(x):
 exercises.half_rms.check(cause, repaired)
 
 # %% [markdown]
-# **Case 17.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and the loss's Hessian times $(1, 1, 1)$ is zero. The loss here is a weighted sum of the outputs. (After
+# **Case 17.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so the Hessian of a loss behind it, times $(1, 1, 1)$, is zero. The loss here is a weighted sum of the outputs. (After
 # [tensorflow #19609](https://github.com/tensorflow/tensorflow/pull/19609), a pull request about one line of TensorFlow's source, which it says does no harm.)
 
 
@@ -918,7 +997,7 @@ row_sums = tf.reduce_sum(moments_hessian, axis=1)
 print(f"Hessian\n{np.round(moments_hessian, 3)}\ntimes (1, 1, 1): {np.round(row_sums, 3)}")
 
 # %% [markdown]
-# The gradient is right, and so far the pull request is right. The Hessian is not. Asked about the loss, `explain` does not see it; asked about the gradient, it does. A property that must hold finds it, or a difference of gradients. The check below finds the same wrong Hessian in Keras's
+# The gradient is right, and so far the pull request is. The Hessian is not. The check below finds the same wrong Hessian in Keras's
 # `LayerNormalization` and, in training, `BatchNormalization`.
 #
 # ### Exercise: Case 17, right once, wrong twice (12 min)
@@ -937,6 +1016,15 @@ def repaired(x):
 
 
 exercises.normalised_rows.check(cause, repaired)
+
+# %% [markdown]
+# | Case | Cause | Lesson |
+# |---|---|---|
+# | 13 | ReLU's straight pieces have no curvature | an activation that curves |
+# | 14 | the slope of `acos` at 1 is infinite | an angle from sine and cosine |
+# | 15 | the guard's branch is a constant | a branch with the function's derivatives |
+# | 16 | 300² is beyond float16's 65504 | square in float32 |
+# | 17 | `tf.nn.moments` stops the mean; the second derivative needs it | test each derivative that you use |
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -959,6 +1047,7 @@ check_batch = tf.keras.layers.BatchNormalization(epsilon=1e-3)
 check_rows = hessian(lambda x: tf.transpose(check_batch(tf.transpose(x), training=True)), sample, weights)
 np.testing.assert_allclose(check_rows, moments_hessian, atol=1e-4)
 np.testing.assert_array_equal(np.isinf(half_seen[0]), [False, True])
+assert np.finfo(np.float16).max == 65504 < 300**2
 assert not np.isfinite(half_seen[1][1]).any() or not half_seen[1][1].any()
 assert not np.isfinite(angle_seen[1][0]).all()
 np.testing.assert_allclose(angle_seen[0], [0.0, np.pi / 2], rtol=1e-5)
@@ -968,8 +1057,7 @@ for check_name in ("equation", "angle", "sinc", "half_rms", "normalised_rows"):
 # %% [markdown]
 # ## 6. Check it independently
 #
-# Central differences of *values*, in float64, at inputs drawn at random: the second cell below holds the model repairs against them. In cases 8, 10, 11 and 15 a closed form
-# is the judge, and in case 17 differences of the first gradient, which is right in the broken program as well.
+# Central differences of *values*, in float64, judge the model repairs; in cases 8, 10, 11 and 15 a closed form, in case 17 differences of the first gradient.
 
 # %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)
@@ -980,27 +1068,6 @@ def wide(*shape):
     return tf.constant(rng.normal(size=shape))
 
 
-def off(found, expected):
-    """The largest difference, relative to the largest entry."""
-    return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
-
-
-def against_differences(value, source, gradient=None, step=1e-5):
-    """How far a gradient is from central differences of `value`: the tape's gradient, if none is given."""
-    if gradient is None:
-        with tf.GradientTape() as tape:
-            tape.watch(source)
-            result = tf.reduce_sum(value(source))
-        gradient = tape.gradient(result, source)
-    expected = gradcheck.numerical_jacobian(lambda x: tf.reduce_sum(value(tf.constant(x))), source, step)
-    return off(gradient, expected)
-
-
-def unit(x):
-    return x / tf.norm(x, axis=1, keepdims=True)
-
-
-# %% tags=["nbval-ignore-output"]
 w1, x1, y1 = wide(3), wide(5, 3), wide(5)
 kept1 = tf.constant([1.0, 0.0, 1.0, 1.0, 1.0], tf.float64)
 allowed1 = tf.constant([[True, False, True], [False] * 3])
@@ -1062,22 +1129,6 @@ errors_found = {
 for number, error in errors_found.items():
     print(f"case {number:2}: {error:.0e}", end="\n" if number % 5 == 0 or number == len(errors_found) else "    ")
 
-# %% alt="Table. A table of the seventeen cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the title of the case. The marks move from left to right over the first twelve cases, and stand mixed in the last five." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the seventeen and their symptoms
-symptoms = ["None", "NaN, ∞", "zero", "wrong\nnumber", "cost"]
-columns = [0, 0, 1, 1, 1, 1, 1, 2, 3, 3, 4, 4, 2, 1, 3, 1, 3]
-_, ax = plt.subplots(figsize=(7.5, 5.8), layout="constrained")
-for place, (column_of, one) in enumerate(zip(columns, exercises_of(exercises), strict=True)):
-    ax.plot([column_of, 4.6], [place, place], ":", color=plots.GREY, linewidth=0.8)
-    ax.plot(column_of, place, "o", color=plots.BLUE, markersize=8)
-    ax.text(4.75, place, one.title.partition(", ")[2], va="center", fontsize=9)
-ax.set(title="What each case shows", xlim=(-0.6, 9.2), ylim=(16.7, -0.7))
-ax.set_xticks(range(5), symptoms)
-ax.set_yticks(range(17), range(1, 18))
-ax.set_ylabel("case")
-ax.xaxis.tick_top()
-plt.show()
-
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 for check_number, check_error in errors_found.items():
@@ -1100,27 +1151,23 @@ assert explain(check_tape, check_result, check_p).code == "clipped"
 # %% [markdown]
 # ## Recap
 #
-# - Here a path ended where numbers became integers, and where a tensor became state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - The NaNs here were born from 0 · ∞, 0/0 and ∞ − ∞; in cases 4, 5 and 14 on the way back, under a value that is fine. Mend a NaN where it arises (section 2).
-# - A zero may be the derivative of the program and still not the one that you want: then the *program* is wrong, as with a clip or a ReLU differentiated twice. A wrong number is found by comparing two things that must agree (section 3).
-# - A repair is judged by what it costs, on inputs that you have not seen, and by the derivatives that come after the first (sections 4 and 5).
+# - In cases 1 and 2 `explain` names the line where a path ends (section 1).
+# - Mend a NaN where it is born. In cases 4, 5 and 14 that is on the way back, under a value that is fine (section 2).
+# - A zero may be the derivative of the program, and not the one that you want: then the *program* is wrong. A wrong number is found by comparing two things that must agree (section 3).
+# - A repair is judged on inputs that you have not seen, by its cost, and by the derivatives after the first (sections 4 and 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | `nan_to_num` against a NaN from a branch not taken | a loss that stops short | keep the infinity from arising |
-# | float32's −10⁹ for a mask, and a row with nothing allowed | padding that is attended to | multiply the softmax's weights by the mask as well |
+# | float32's −10⁹ for −∞, in a row with nothing allowed | padding attends to all values | mask the weights, too |
 # | a clip in the loss, a start outside its range | a parameter that is stuck | clip the variable after the step |
-# | a mean of unequal batches' means | the rows of sparse batches weigh more | add up sums, divide once |
-# | a `tf.where` guard that returns a constant | zero derivatives at that point: for $\sin(x)/x$ the second is wrong | a branch with the right derivatives |
+# | a `tf.where` guard that returns a constant | for $\sin(x)/x$ a wrong second derivative at 0 | a branch with the right derivatives |
 #
 # **Further reading**
 #
 # - TensorFlow documentation of [`tf.where`](https://www.tensorflow.org/api_docs/python/tf/where), on gradients of the branch that is not selected.
 # - F. Milletari, N. Navab, S.-A. Ahmadi (2016), ["V-Net: fully convolutional neural networks for volumetric medical image segmentation"](https://arxiv.org/abs/1606.04797): the soft Dice loss.
 # - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
-# - P. Micikevicius et al. (2018), ["Mixed precision training"](https://arxiv.org/abs/1710.03740).
-# - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), ["Layer normalization"](https://arxiv.org/abs/1607.06450).
-# - N. J. Higham (2002), ["Accuracy and stability of numerical algorithms"](https://doi.org/10.1137/1.9780898718027).
 #
-# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [10 Higher-order gradients](10_higher_order_gradients.ipynb) those behind section 5's second derivatives,
-# and [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what section 4 counts.
+# **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [10 Higher-order gradients](10_higher_order_gradients.ipynb) those behind section 5,
+# and [16 What derivatives cost](16_what_derivatives_cost.ipynb) those behind section 4.
