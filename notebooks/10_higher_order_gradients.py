@@ -67,8 +67,8 @@ print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2.numpy())
 
 # %% [markdown]
-# By hand: $y' = 3x^2 = 3$ and $y'' = 6x = 6$ at $x = 1$. The inner tape recorded the cube. The outer tape was asked about `dy_dx`, which no line of
-# this program computes except `inner.gradient`.
+# By hand: $y' = 3x^2 = 3$ and $y'' = 6x = 6$ at $x = 1$. The inner tape recorded the cube. The outer tape was asked about `dy_dx`, which
+# only `inner.gradient` computes.
 #
 # **You will be able to**
 #
@@ -80,8 +80,7 @@ print("d²y/dx² =", d2y_dx2.numpy())
 # %% [markdown]
 # ## 1. A gradient of a gradient
 #
-# `ExplainTape` is a `tf.GradientTape` that can show its record. Here it takes the place of the outer tape, and lists everything between `x` and
-# `dy_dx`.
+# `ExplainTape` is a `tf.GradientTape` that can show its record. As the outer tape it lists everything between `x` and `dy_dx`.
 
 # %%
 with ExplainTape() as outer:
@@ -133,7 +132,7 @@ assert explain(too_early, late, x).code == "target_after_tape"
 # The first derivative is still right. But the backward pass ran when neither tape was recording. To the outer tape `dy_dx` is a number from nowhere,
 # and the second derivative is `None`, without an error.
 #
-# There is a second way to the same `None`. `x` was a variable. Take a *tensor*, and tell the inner tape to watch it:
+# There is a second way to the same `None`. `x` was a variable. Take a *tensor*, which only the inner tape watches:
 
 # %%
 t = tf.constant(3.0)
@@ -193,9 +192,20 @@ ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabe
 plt.show()
 
 # %% [markdown]
-# Three surprises remain. The slope of `lambda x: 2.0 * x` is a constant: the second derivative is `None`, the third an error. In
-# `derivative(lambda v: v * t)(t)` both factors are the watched `t`: 6 and not 3, until you pass `tf.identity(t)`. And where `f` reads `x` by `tf.gather`,
-# the gradient can be an `IndexedSlices`, and the next call an error: `tf.convert_to_tensor` it first.
+# Three surprises remain:
+
+# %%
+line = derivative(lambda x: 2.0 * x)
+times_t = derivative(lambda v: v * t)
+gathered = derivative(lambda x: tf.reduce_sum(tf.gather(x, [0, 0, 1]) ** 3))
+
+print("second derivative of 2x:   ", derivative(line)(t))
+print("slope of v * t, at t:      ", times_t(t).numpy(), "  at a copy:", times_t(tf.identity(t)).numpy())
+print("gradient through tf.gather:", type(gathered(tf.constant([1.0, 2.0]))).__name__)
+
+# %% [markdown]
+# The slope of $2x$ is a constant: no second derivative, and the third is an error. In `v * t` at `t` both factors are watched: 6, not 3.
+# The next derivative of `IndexedSlices` is an error: `tf.convert_to_tensor` first.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -213,15 +223,18 @@ assert derivative(derivative(derivative(lambda x: x * x)))(t) is None
 assert derivative(derivative(derivative(lambda x: x**2)))(t) == 0.0
 np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
 np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
-check_line = derivative(derivative(lambda x: 2.0 * x))
-assert check_line(t) is None
+assert derivative(line)(t) is None
 with np.testing.assert_raises((AttributeError, TypeError)):  # which one depends on the version
-    derivative(check_line)(t)
+    derivative(derivative(line))(t)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
-assert derivative(lambda v: v * t)(t) == 6.0
-assert derivative(lambda v: v * t)(tf.identity(t)) == 3.0
+assert times_t(t) == 6.0
+assert times_t(tf.identity(t)) == 3.0
+check_pair = tf.constant([1.0, 2.0])
+assert isinstance(gathered(check_pair), tf.IndexedSlices)
 with np.testing.assert_raises((AttributeError, TypeError)):
-    derivative(derivative(lambda x: tf.reduce_sum(tf.gather(x, [0, 0, 1]) ** 3)))(tf.constant([1.0, 2.0]))
+    derivative(gathered)(check_pair)
+check_second = derivative(lambda x: tf.convert_to_tensor(gathered(x)))(check_pair)
+np.testing.assert_allclose(tf.convert_to_tensor(check_second), [12.0, 12.0], rtol=1e-6)
 
 # %% [markdown]
 # ## 2. The gradient of a sum, not a Hessian
@@ -267,7 +280,7 @@ np.testing.assert_allclose(nested, [6.0, 12.0, 4.0], rtol=1e-6)
 # Three. The outer call differentiated the sum of the gradient's elements. To keep them apart, ask for the **Jacobian** of the gradient:
 # `outer.jacobian(gradient, x)`, which [11](11_jacobians.ipynb) explains. This matrix of the nine second derivatives is the **Hessian** of $f$.
 #
-# The nested gradient is its **column sums**: $6 = 4 + 2 + 0$. Of the sum of the 201 cubes the Hessian is diagonal, and the column sums *are* the
+# The nested gradient is its **column sums**: $6 = 4 + 2 + 0$. The Hessian of the sum of 201 cubes is diagonal, and its column sums *are* the
 # second derivatives.
 
 # %%
@@ -290,7 +303,7 @@ plt.show()
 # %% [markdown]
 # ## 3. Penalise the input gradient
 #
-# How much can a small change of the input change a differentiable loss $L$? To first order, at most the length of the change times the norm of
+# How much can a small change of the input change a differentiable loss $L$? To first order, at most its length times the norm of
 # $\partial L/\partial x$. Let training keep that norm small.
 #
 # The norm contains a gradient, and the training step differentiates it once more, with respect to the *parameters*: **double backpropagation**
@@ -359,6 +372,13 @@ print("d norm/d bias:  ", no_dbias)
 exercises.bias_alone.reveal("None" if no_dbias is None else "something else")
 
 assert no_dbias is None
+assert tf.function(lambda: penalty_gradients(tf.reduce_sum)[2])() is None  # compiled, too
+with tf.GradientTape() as outer:  # zeros, where the model itself is a tf.function
+    with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(inputs)
+        loss = tf.reduce_sum(tf.function(layer)(inputs))
+    size = tf.norm(inner.gradient(loss, inputs))
+np.testing.assert_array_equal(outer.gradient(size, bias), np.zeros(10))
 sums = tf.reduce_sum(layer.kernel, axis=1)  # of the kernel's columns: the norm is √7 times their length
 np.testing.assert_allclose(only_dkernel, np.sqrt(7) * np.repeat(sums / tf.norm(sums), 10).reshape(5, 10), rtol=1e-4)
 
@@ -401,10 +421,15 @@ assert np.isnan(of_norm).all()
 value, of_value, _ = penalty_gradients(dead_loss, size=lambda g: tf.reduce_sum(g**2))
 assert value.numpy() == 0.0
 np.testing.assert_array_equal(of_value, np.zeros((5, 10)))
+_, of_root, _ = penalty_gradients(dead_loss, size=lambda g: (tf.norm(g) - 1.0) ** 2)
+assert np.isnan(of_root).all()
+_, of_root, _ = penalty_gradients(dead_loss, size=lambda g: (tf.sqrt(tf.reduce_sum(g**2) + 1e-12) - 1.0) ** 2)
+np.testing.assert_array_equal(of_root, np.zeros((5, 10)))
 
 # %% [markdown]
 # `tf.norm` took a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The zero behind it makes $\infty \cdot 0$, which is NaN: one step
-# of gradient descent would turn the whole kernel into NaN. The *squared* norm has no root:
+# of gradient descent would turn the whole kernel into NaN. A penalty such as $(\lVert g\rVert - 1)^2$ needs its root: add a small number under it.
+# The *squared* norm has no root:
 
 # %%
 squared, of_squared, _ = penalty_gradients(dead_loss, size=lambda g: tf.reduce_sum(g**2))
@@ -441,7 +466,7 @@ exercises.penalty.check(penalised_gradient)
 # Here the gradient of a sum is a help: in this model $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient of $\sum_i \ell_i$ is
 # $\partial \ell_i/\partial x_i$.
 #
-# The training step calls `input_gradients`, with the inner tape, inside its outer tape's block. The plain network below is trained with weight 0.
+# The training step calls `input_gradients`, with the inner tape, inside its outer tape's block.
 
 
 # %%
@@ -858,8 +883,8 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
 # | a tensor from outside, watched by the inner tape only | a second derivative of `None` | `watch` it on both |
 # | nested gradients taken for a Hessian | the Hessian's column sums | `jacobian` of the gradient |
-# | no path leads from the penalty to a bias, run eagerly | `None` | add the ordinary loss |
-# | `tf.norm` of an input gradient that is zero | NaN in the kernel's gradient | penalise the squared norm |
+# | no path leads from the penalty to a bias | `None` (zeros where the model itself is a `tf.function`) | add the ordinary loss |
+# | `tf.norm` of an input gradient that is zero | NaN in the kernel's gradient | penalise the squared norm, or put a small ε under the root |
 # | an input-gradient penalty through Keras' `LayerNormalization` | a wrong gradient of the kernel before it, and no warning | write the variance out, or use `tapelab.derivatives` |
 #
 # **Further reading**
