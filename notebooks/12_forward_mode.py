@@ -345,7 +345,7 @@ np.testing.assert_allclose(moved, (1.0 - y**2) * (data @ direction), rtol=1e-4, 
 # ### Exercise: How the outputs respond to one weight (6 min)
 #
 # `layer` is a built Keras layer with a kernel of shape (ins, outs), and `data` has shape (batch, ins). Return the derivative of all its outputs with
-# respect to the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
+# respect to the kernel's entry `[row, column]`: shape (batch, outs), in the kernel's dtype, in one forward pass.
 
 
 # %%
@@ -396,12 +396,19 @@ for ax, frame, title in (
     ax.set_xticks(range(3))
 plt.show()
 
+# %% [markdown]
+# When is forward the better way? It takes one pass for each input, or direction; reverse takes one for each output, or weighting. Take the smaller
+# number.
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-with tf.GradientTape() as tape:
+with tf.GradientTape(persistent=True) as tape:
     tape.watch(x)
     y = tall(x)
 by_rows = tape.jacobian(y, x)
+check_weights = tf.unstack(tf.reshape(tf.eye(batch * outputs), (-1, batch, outputs)))  # one backward pass for each
+check_rows = [tape.gradient(y, x, output_gradients=weights) for weights in check_weights]
+np.testing.assert_allclose(tf.reshape(check_rows, by_columns.shape), by_columns, rtol=1e-4, atol=1e-5)
 assert len(columns) == 3
 assert by_columns.shape == by_rows.shape == (batch, outputs, 3)
 np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
@@ -498,8 +505,8 @@ for variable, product in zip(variables, products, strict=True):
     print(f"variable {variable.shape!s:8} its part of H v {product.shape}")
 
 # %% [markdown]
-# Two nested tapes give the same product, as [14](14_without_the_matrix.ipynb) shows. Keras' `LayerNormalization`, which made a second
-# derivative wrong in [10](10_higher_order_gradients.ipynb), section 5, can make both wrong; `derivatives.hvp` (section 11) is right.
+# Two nested tapes give the same product. Keras' `LayerNormalization`, which made a second
+# derivative wrong in [10](10_higher_order_gradients.ipynb), section 5, can make both wrong; `derivatives.hvp` (section 12) is right.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -576,8 +583,9 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it. Both rules are *linear* in the upstream gradient, as this needs. Where a rule clips it,
-# `jvp` refuses; two tapes return a meaningless number.
+# Section 10 builds it. Both rules are *linear* in the upstream gradient, as this needs. Where
+# TensorFlow operations clip it, `jvp`, `hvp` and `hessian` refuse; two tapes return a meaningless number. A rule within
+# `tf.numpy_function` gives a silent 0.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -596,6 +604,39 @@ for check_f, check_at in ((log1pexp, 100.0), (clip, 1.5)):
         outer.watch(u)
         back = inner.gradient(check_y, check_x, output_gradients=u)
     assert outer.gradient(back, u) == 1.0
+
+
+@tf.custom_gradient
+def check_clipping(x):
+    return x**2, lambda upstream: tf.clip_by_value(2.0 * x * upstream, -1.0, 1.0)
+
+
+@tf.custom_gradient
+def check_outside(x):
+    def rule(upstream):
+        return tf.ensure_shape(tf.numpy_function(lambda u, x: 2 * x * u, [upstream, x], tf.float32), x.shape)
+
+    return x**2, rule
+
+
+with np.testing.assert_raises_regex(ValueError, "not linear in its cotangents"):
+    derivatives.jvp(check_clipping)(one, tangents=one)
+check_products = []
+for check_u in (0.1, 1.0):  # two tapes: it depends on u
+    u = tf.constant(check_u)
+    with tf.GradientTape() as outer:
+        outer.watch(u)
+        with tf.GradientTape() as inner:
+            inner.watch(one)
+            check_y = check_clipping(one)
+        back = inner.gradient(check_y, one, output_gradients=u)
+    check_products.append(float(outer.gradient(back, u)))
+assert check_products == [2.0, 0.0]
+with tf.GradientTape() as tape:
+    tape.watch(one)
+    check_y = check_outside(one)
+assert tape.gradient(check_y, one) == 2.0
+assert derivatives.jvp(check_outside)(one, tangents=one)[1] == 0.0
 
 # %% [markdown]
 # ## 7. Going further: where there is no slope
@@ -702,8 +743,8 @@ np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
-# of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
+# `x` has shape $(n,)$ with $n \ge 5$, and $y_i$ of `f` depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. Return the whole Jacobian of shape $(n, n)$,
+# zeros included, of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
 
 
 # %%
@@ -753,7 +794,7 @@ exercises.radius.guess(...)  # a distance, a number in place of the dots
 
 # %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
 k = np.arange(order // 2, order + 1)
-radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test: 1 / k has the same limit, later
+radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test; k + 1 for k nears its limit sooner
 print(f"radius of convergence: {radius:.2f}")
 
 at = np.linspace(-1.5, 2.5, 400)
@@ -853,26 +894,78 @@ assert derivative(nested)(tf.constant(1.0)) == 1.0
 # Your `Dual` needed a rule of its own for `sin`. The accumulator takes the *backward* rule of `tf.sin`, $u \mapsto J^\top u$, which is *linear in
 # $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$, which is $J$. This is the *two-tape trick*
 # (Townsend, 2017).
+
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+def check_two_tapes(check_f, check_x):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(check_x)
+            check_y = check_f(check_x)
+        u = tf.ones_like(check_y)
+        outer.watch(u)
+        back = tf.convert_to_tensor(inner.gradient(check_y, check_x, output_gradients=u))
+    return outer.gradient(back, u, output_gradients=tf.ones_like(check_x))
+
+
+check_rows = tf.random.normal((4, 3))
+np.testing.assert_allclose(check_two_tapes(tf.sin, check_rows), tf.cos(check_rows), rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(  # a gather's gradient is IndexedSlices
+    check_two_tapes(lambda x: tf.gather(x, [0, 2, 2]) ** 2, check_rows),
+    2.0 * tf.gather(check_rows, [0, 2, 2]),
+    rtol=1e-5,
+)
+
+# %% [markdown]
+# ### Exercise: A forward product from tapes alone (12 min)
 #
-# A custom gradient is another matter (section 6): below, $x^2$ has the backward rule $3u$.
+# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes. `f` may gather entries of `x`: then that result is
+# `IndexedSlices` (section 5).
+
+
+# %%
+def jvp_from_tapes(f, x, v):
+    ...
+    return ...  # J times v, as long as f(x), without tf.autodiff.ForwardAccumulator
+
+
+exercises.tapes_only.check(jvp_from_tapes)
+
+# %% [markdown]
+# ## 11. Going further: where the accumulator differs or fails
+#
+# First a custom gradient, as in section 6: $x^2$ with the backward rule $3u$, at 2.
 
 # %%
 square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
 
+
+def pushed(function, x):
+    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+        y = function(x)
+    return accumulator.jvp(y)
+
+
 at = tf.constant(2.0)
-with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator(at, tf.constant(1.0)) as accumulator:
+with tf.GradientTape() as tape:
     tape.watch(at)
     squared = square(at)
 
 by_rule = tape.gradient(squared, at)
-print("tape:       ", by_rule.numpy())
-print("accumulator:", accumulator.jvp(squared).numpy())
+print("tape:                            ", by_rule.numpy())
+print("accumulator, square:             ", pushed(square, at).numpy())
+print("accumulator, tf.function(square):", pushed(tf.function(square), at).numpy())
 
 # %% [markdown]
-# The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the decorated function. Of
-# `tf.function(square)` it says 3: that call has a graph of its own. With the accumulator inside, too, it says 4.
+# The tape asks the rule: 3. The accumulator:
 #
-# Two programs make the accumulator fail, one with an error and one without. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
+# | It meets | It says | Why |
+# |---|---|---|
+# | `square`, eagerly or both in one `tf.function` | 4, the true slope | it follows the operations inside |
+# | `tf.function(square)` | 3, the rule | that call has a graph of its own |
+#
+# At two other programs the accumulator fails. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
 
 # %% tags=["nbval-ignore-output"]
 numbers = tf.constant([1.0, 2.0, 3.0])
@@ -883,12 +976,6 @@ def squares(x):
     for k in tf.range(3):
         results = results.write(k, x[k] ** 2)
     return results.stack()
-
-
-def pushed(function, x):
-    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
-        y = function(x)
-    return accumulator.jvp(y)
 
 
 print("eagerly:         ", pushed(squares, numbers).numpy())
@@ -932,18 +1019,6 @@ with np.testing.assert_raises(ValueError):
     derivatives.jvp(with_its_enlargement)(picture, tangents=tf.ones_like(picture))
 assert str(refused).startswith("TypeError")
 
-
-def check_two_tapes(check_f, check_x):
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            inner.watch(check_x)
-            check_y = check_f(check_x)
-        u = tf.ones_like(check_y)
-        outer.watch(u)
-        back = tf.convert_to_tensor(inner.gradient(check_y, check_x, output_gradients=u))
-    return outer.gradient(back, u, output_gradients=tf.ones_like(check_x))
-
-
 check_loops = {
     "TensorArray": (squares, [2.0, 4.0, 6.0]),
     "map_fn": (lambda x: tf.map_fn(lambda number: number**2, x), [2.0, 4.0, 6.0]),
@@ -958,13 +1033,8 @@ for check_f, expected in check_loops.values():
     # A map_fn that fails leaves its variable scope changed: give it one of its own.
     with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError):
         tf.function(lambda check_f=check_f: pushed(check_f, numbers))()
-check_rows = tf.random.normal((4, 3))  # a gather's gradient is IndexedSlices
-np.testing.assert_allclose(
-    check_two_tapes(lambda x: tf.gather(x, [0, 2, 2]) ** 2, check_rows),
-    2.0 * tf.gather(check_rows, [0, 2, 2]),
-    rtol=1e-5,
-)
-assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
+assert by_rule == 3.0
+assert tf.function(lambda: pushed(square, at))() == pushed(square, at) == 4.0
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
 
 
@@ -976,38 +1046,19 @@ def in_a_branch(x):
     return tf.cond(x > 0.0, lambda: square(x), lambda: x)
 
 
-def check_slope(check_f):
-    check_x = tf.constant(2.0)
-    with tf.autodiff.ForwardAccumulator(check_x, tf.constant(1.0)) as check_accumulator:
-        check_y = check_f(check_x)
-    return check_accumulator.jvp(check_y)
-
-
-for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
-    assert check_slope(check_f) == expected
+for check_f, expected in ((tripled, 3.0), (tf.function(square), 3.0)):
+    assert pushed(check_f, at) == expected
 for check_f in (in_a_loop, in_a_branch):
-    assert check_slope(check_f) == 4.0  # eagerly these are Python
-    assert tf.function(lambda check_f=check_f: check_slope(check_f))() == 3.0
+    assert pushed(check_f, at) == 4.0  # eagerly these are Python
+    assert tf.function(lambda check_f=check_f: pushed(check_f, at))() == 3.0
 with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
-    check_slope(tf.recompute_grad(lambda x: x**2))
+    pushed(tf.recompute_grad(lambda x: x**2), at)
+check_sampling = tf.keras.layers.UpSampling2D
+assert pushed(check_sampling(2, interpolation="bilinear"), picture) is None
+np.testing.assert_array_equal(pushed(check_sampling(2), picture), np.ones((1, 12, 12, 2)))
 
 # %% [markdown]
-# ### Exercise: A forward product from tapes alone (12 min)
-#
-# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes. What one tape returns is itself a function that another tape can differentiate. `f` may gather entries of `x`: then that result is
-# `IndexedSlices` (section 5).
-
-
-# %%
-def jvp_from_tapes(f, x, v):
-    ...
-    return ...  # J times v, as long as f(x), without tf.autodiff.ForwardAccumulator
-
-
-exercises.tapes_only.check(jvp_from_tapes)
-
-# %% [markdown]
-# ## 11. Going further: in one line
+# ## 12. Going further: in one line
 #
 # `tapelab.derivatives` does the same compiled. Here `jacobian` goes forwards, and `hvp` takes the Keras variables as they are.
 
@@ -1033,7 +1084,7 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# ## 12. Check it independently
+# ## 13. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with $h = 10^{-30}$; then $(ih)^2 = -h^2$ vanishes in
 # rounding, and the imaginary part of this curve at $t + ih$, divided by $h$, is its derivative. The tiny step costs no digits here.
@@ -1068,7 +1119,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass (sections 2 and 3).
-# - By columns the Jacobian took 3 passes, by rows it takes 42: forward takes fewer where the inputs, or the directions asked for, are fewer than the outputs (section 4).
+# - By columns the Jacobian took 3 passes, by rows it takes 42. Take the smaller number (section 4).
 # - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
 # - At `log1pexp` and `clip` two tapes asked the custom rule; the accumulator did not (section 6).
 #
@@ -1076,12 +1127,11 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
-# | a curve's derivative by one number, point by point in reverse mode | as many passes as points | use one JVP |
 # | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, eagerly or in one `tf.function` | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
 # | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |
-# | bilinear `tf.image.resize` or `UpSampling2D` in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
+# | `tf.image.resize` or `UpSampling2D`, both bilinear, in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #
