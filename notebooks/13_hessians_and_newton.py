@@ -219,9 +219,7 @@ assert losses[-1] < 1e-15
 #
 # $$H = \tfrac{2}{42}\, J^\top J, \qquad \operatorname{rank} H = \operatorname{rank} J \le \text{active outputs}.$$
 #
-# $J^\top J$ is the **Gauss–Newton matrix**. On paper it has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$. For both
-# kernels together the outputs are products of weights, $H$ has a further term, and the bound is gone: $(ab)^2$ is one squared output of two weights, and
-# its Hessian has no zero eigenvalue at $(1, 2)$.
+# $J^\top J$ is the **Gauss–Newton matrix**. On paper it has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -275,19 +273,23 @@ for name, activation, examples in (
     print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
 
 # %% [markdown]
-# None, here: each further example adds up to six rows to $J$. Still, more examples do not always help. A hidden ReLU unit has five weights in this
-# kernel, and the loss sees them only through the examples for which the unit is on. Were it on for two, the loss would see two numbers instead of
-# five, and at least three eigenvalues would be zero.
+# None, here: each further example adds up to six rows to $J$. Still, more examples do not always help. The loss sees the five weights of a hidden ReLU
+# unit only through the examples for which the unit is on. If these are two, it sees two numbers in place of five weights, and at least three eigenvalues
+# are zero.
 #
 # `tanh` is never off, and yet two examples show the loss only $2 \times 8$ numbers: at most 16 eigenvalues differ from zero.
 #
-# The negative eigenvalues are `tanh`'s: its outputs are curved functions of the kernel.
+# The negative eigenvalues are `tanh`'s. Its outputs are curved functions of the kernel, so $H$ has a further term beside $J^\top J$, and the bound by
+# active outputs is gone. It is gone for both ReLU kernels together, too: their outputs are products of weights.
 
-# %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order, on axes that are logarithmic but for zero. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three spectra
-_, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+_, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
 for ax, name in zip(axes, ("ReLU, 7", "ReLU, 30", "tanh, 7"), strict=True):
-    plots.spectrum(spectra[name], title=f"{name} examples: {zero_counts[name]} zeros", threshold=1e-10, ax=ax)
+    smallest = np.sort(np.abs(spectra[name]))[zero_counts[name]]
+    title = f"{name} examples: {zero_counts[name]} zeros,\nall others at least {smallest:.1e} in size"
+    plots.spectrum(spectra[name], title=title, threshold=1e-10, ax=ax)
+    ax.set_yscale("symlog", linthresh=1e-7)
 plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -394,12 +396,12 @@ before, after = relu_loss(flat_kernel), relu_loss(flat_kernel + damped_step)
 print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
 # %% [markdown]
-# With $H$ itself the step is made of rounding errors. Where the solver refuses, the row says `nan`. The second row has Levenberg's cure,
+# With $H$ itself the step is made of rounding errors, or `nan` where the solver refuses. The second row has Levenberg's cure,
 # **damping**: add a small multiple $\varepsilon$ of the identity, far above $H$'s rounding errors. No eigenvalue of this $H$ is negative, so
 # now none is zero.
 #
-# This step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, since $g =
-# \tfrac{2}{42} J^\top y$, so the step does not move along such a $v$.
+# This step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. Where $Jv = 0$ the slope is zero too, and the
+# step does not move along such a $v$.
 #
 # **Solve, do not invert.** Formulas write the step as $-H^{-1}g$. An inverse can lose digits. To see how many, damp very little, and put each step back
 # into the equation.
@@ -588,6 +590,12 @@ np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - spectra["tanh,
 assert float(tf.tensordot(tanh_g, damped_step, 1)) < 0  # whatever the network
 assert tanh_loss(tanh_start + 0.025 * damped_step) < tanh_value
 assert tanh_loss(tanh_start + damped_step) < tanh_value < tanh_loss(tanh_start + raw_step)
+check_lengths = []
+for check_damping in (1.01, 2.0):  # a little more than 1, and clearly more: both downhill
+    check_step = -np.linalg.solve(np.diag([4.0, -1.0]) + check_damping * np.eye(2), [1.0, 4.0])
+    assert check_step @ [1.0, 4.0] < 0
+    check_lengths.append(np.linalg.norm(check_step))
+np.testing.assert_allclose(check_lengths, [400.0, 4.0], rtol=1e-2)
 
 # %% [markdown]
 # ### Exercise: Which steps point downhill? (5 min)
@@ -988,7 +996,7 @@ exercises.whole.check(whole_hessian)
 #
 # `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way
 # can be wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right. `newton` stops at a small gradient, a saddle's
-# too: look at the eigenvalues.
+# too; its report then says "not a minimum".
 
 # %% tags=["nbval-ignore-output"]
 put(start)
@@ -1004,6 +1012,10 @@ print("gradient:", f"{report.gradient_norm:.0e}", "after", len(report.iterations
 np.testing.assert_allclose(packed, model_H, rtol=0, atol=1e-10)
 assert report.converged
 np.testing.assert_allclose(flatten(variables), minimum, rtol=0, atol=1e-5)
+check_w = tf.Variable([0.3, 0.0], dtype=tf.float64)  # on the line that leads to section 8's saddle
+check_report = optimize.newton(lambda: check_w[0] ** 2 + check_w[1] ** 4 / 4 - check_w[1] ** 2 / 2, wrt=[check_w])
+assert check_report.converged
+assert "not a minimum: the Hessian's smallest eigenvalue is -1," in str(check_report)
 
 # %% [markdown]
 # ## 11. Check it independently
@@ -1057,7 +1069,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a singular Hessian, as of an unpenalised ReLU layer with fewer active outputs than weights | `solve` refuses, or rounding decides the step | damp, far above rounding |
-# | the Hessian has negative eigenvalues | a step that may climb from its start | damp by more than $-\lambda_{\min}$ |
+# | the Hessian has negative eigenvalues | a step that may climb from its start | damp by clearly more than $-\lambda_{\min}$, then line search |
 # | the quadratic model is trusted too far | a step that overshoots | line search |
 # | `inv(H) @ g` with a nearly singular $H$ and a short solution | a residual far larger than that of `solve` | `solve` |
 # | a Hessian by tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, symmetric, no warning | `tapelab.derivatives.hessian`: right, or a refusal |
