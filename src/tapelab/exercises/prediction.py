@@ -44,8 +44,7 @@ class Prediction:
         """
         value = [value, *others] if others else value
         value = value if self.options else _unquoted(value)
-        self._was_right = False
-        self._guess = ... if compare.has_gap(value) else value
+        self._guess, self._was_right = ... if compare.has_gap(value) else value, False
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
         elif _in_words(value) and not self.options and not any(_in_words(guess) for guess, _ in self.remarks):
