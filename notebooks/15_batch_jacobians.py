@@ -400,7 +400,7 @@ ax.set(xlim=(0, 1.1 * float(np.max(norms))), yticks=range(batch))
 plt.show()
 
 # %% [markdown]
-# The mean points where the bad example does. The clipped mean points with the healthy ones again. Clipping the mean's norm
+# The mean points where the bad example does. The clipped gradients' mean points with the healthy ones again. Clipping the mean's norm
 # ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
 # Clipping each example's gradient, over all its variables at once, gives it one vote at most: none contributes more than a seventh of the limit.
