@@ -404,7 +404,7 @@ plt.show()
 # ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
 # Clipping each example's gradient, over all its variables at once, gives it one vote at most: none contributes more than a seventh of the limit.
-# The limit must be above zero: where most examples satisfy a hinge loss, the median of all norms is 0, and 0/0 is NaN. Leave out a gradient that is
+# The limit must be above zero: where most examples satisfy a hinge loss, the norms' median is 0, and 0/0 is NaN. Leave out a gradient that is
 # inf: clipping makes it NaN.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -560,7 +560,7 @@ print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
 
 # %% [markdown]
 # In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. In
-# training mode take the full Jacobian and its diagonal.
+# training mode take the full Jacobian's diagonal.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
