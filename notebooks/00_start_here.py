@@ -148,7 +148,7 @@ assert slope_at_two == 12.0
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Change the 2.0 of `at` to 5.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Nothing is broken: the notebook goes on.
+# Change the 2.0 of `at` to 5.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Your guess was for 2.0. Nothing is broken: the notebook goes on.
 
 # %% [markdown]
 # **Exercises** answer at once. When you are stuck,
@@ -296,7 +296,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
-# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 24 + 27 |
+# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 25 + 27 |
 # | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 25 + 23 |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 16 + 25 |
@@ -357,13 +357,13 @@ assert "13" in needed_for("14")
 # %% [markdown]
 # ## 4. This session, and what is kept
 #
-# The device and the versions; yours may differ.
+# Your device and versions may differ.
 
 # %% tags=["nbval-ignore-output"]
 print(runtime.report())
 
 # %% [markdown]
-# `runtime.start(seed)`, at the end of the set-up cell, sets Python's, NumPy's and TensorFlow's global seeds; `np.random.default_rng()` does not read them. Below it runs before the first two draws.
+# `runtime.start(seed)`, at the end of the set-up cell, sets the global random seeds. Below it runs before the first two draws.
 
 # %%
 draws = []

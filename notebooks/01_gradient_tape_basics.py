@@ -126,7 +126,7 @@ step_through(tape, y, x)
 # **backward pass**, and the method is **backpropagation**, or **reverse-mode** automatic differentiation. The sum
 # of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*.
 #
-# Now change one sign: the last line becomes `y = a * b`.
+# Now the last line becomes `y = a * b`.
 #
 # **Predict.** `x` is 2, `a` is 4 and `b` is 10. What is $\mathrm dy/\mathrm dx$?
 
@@ -295,8 +295,8 @@ assert len([made_from for _, made_from in record if made_from]) == 4  # the loop
 #
 # ### Exercise: Two more entries (6 min)
 #
-# What would your tape need for a division and a tanh? Their local derivatives stand in section 1. Write the forward and the backward pass
-# of $y = \tanh(a / b)$ for two numbers, without a tape: return `y` and its gradients with respect to `a` and `b`.
+# Do by hand, without a tape, what yours would do with a division and a tanh: write the forward and the backward pass
+# of $y = \tanh(a / b)$ for two numbers. Return `y` and its gradients with respect to `a` and `b`. The local derivatives stand in section 1.
 #
 # Example: $a = 1$, $b = 2$ gives 0.4621, 0.3932 and −0.1966.
 
@@ -345,8 +345,6 @@ for name, g in gradients.items():
 # u^{\mathsf T} J = \begin{pmatrix} 1 & 2 & 2 & 4 & 3 & 6 \end{pmatrix}.$$
 #
 # For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. `tape.gradient` does not build it. The matrix product has a rule that goes straight from the upstream gradient $u$ to $u^{\mathsf T} J$, a **vector–Jacobian product** (VJP): here the outer product $x_i u_j$, as large as the kernel. Backpropagation is one VJP after another.
-#
-# There are gradients that are no tensors. With `v = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(v, [0, 0]))` is `tf.IndexedSlices`, the rows that were read with their gradients, and `0.1 * g` raises a `TypeError`. `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -361,19 +359,6 @@ matrix = tf.reshape(jacobian, [2, 6])
 np.testing.assert_array_equal(matrix, [[1, 0, 2, 0, 3, 0], [0, 1, 0, 2, 0, 3]])
 np.testing.assert_array_equal(y @ matrix, [[1, 2, 2, 4, 3, 6]])
 np.testing.assert_array_equal(tf.tensordot(y, jacobian, 2), gradients["kernel"])  # uᵀJ, with u = y
-table_of_rows = tf.Variable(tf.ones((4, 2)))
-with tf.GradientTape() as tape:
-    looked_up = tf.reduce_sum(tf.gather(table_of_rows, [0, 0]))
-slices = tape.gradient(looked_up, table_of_rows)
-assert isinstance(slices, tf.IndexedSlices)
-with np.testing.assert_raises(TypeError):
-    0.1 * slices
-np.testing.assert_array_equal(tf.convert_to_tensor(slices), [[2, 2], [0, 0], [0, 0], [0, 0]])
-with tf.GradientTape(persistent=True) as tape:
-    used_twice = tf.reduce_sum(tf.gather(table_of_rows, [0])) + tf.reduce_sum(table_of_rows)
-    of_product = tf.reduce_sum(tf.gather(2.0 * table_of_rows, [0]))
-for otherwise_used in (used_twice, of_product):
-    assert tf.is_tensor(tape.gradient(otherwise_used, table_of_rows))
 with tf.GradientTape() as tape:
     again = tf.reduce_sum(x @ w + b)
 nest = [w, {"nested": (b, w)}]
@@ -402,7 +387,7 @@ exercises.dense_backward.check(backward)
 # $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s\,\lVert g \rVert^2$, the step times the squared norm of the whole
 # gradient.
 #
-# A walker notes the distance every half hour, and you fit a line to the notes. How far does the first-order promise hold, from a bad first guess?
+# A walker notes the distance every half hour, and you fit a line. How far does the first-order promise hold?
 
 # %%
 hours = tf.constant([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0])
@@ -537,8 +522,7 @@ exercises.careful_step.check(careful_step)
 # %% [markdown]
 # ## 5. Gradients of non-scalar targets
 #
-# `gradient` does not insist on a scalar target. At $x = 2$ the target is $y = x \cdot (3, 4)$, and its two entries
-# have the derivatives 3 and 4.
+# At $x = 2$ the target $y = x \cdot (3, 4)$ is no scalar: its two entries have the derivatives 3 and 4.
 #
 # **Predict.** What does `tape.gradient(y, x)` return?
 
@@ -562,9 +546,9 @@ np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
 # %% [markdown]
-# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)); the list `[1.0, 10.0]` gives 7.
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)). The list `[1.0, 10.0]` gives 7: a list holds one weight for each *target*, here one, and only the 1.0 counts.
 #
-# **Where it goes wrong.** A loss for each example, not reduced to one number, is a non-scalar target. Below, the target is the walker's nine squared errors, then their mean.
+# **Where it goes wrong.** A loss for each example, not reduced to one number, is a non-scalar target. Below: the walker's nine squared errors, then their mean.
 
 # %%
 speed = tf.Variable(0.0)
@@ -583,11 +567,13 @@ averaged = gradient_of(tf.reduce_mean)
 
 # %% [markdown]
 # The first is the gradient of the *sum*: nine times too large. **The fix:** `tf.reduce_mean` before the block closes.
+#
+# **A gradient that is no tensor.** With `v = tf.Variable(tf.ones((4, 2)))`, the gradient `g` of `tf.reduce_sum(tf.gather(v, [0, 0]))` is `tf.IndexedSlices`: the rows that were read, with their gradients. `0.1 * g` raises a `TypeError`; `tf.convert_to_tensor(g)` writes it out.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(unreduced, 9 * averaged, rtol=1e-5)
-for check_weights, check_expected in ((tf.constant([1.0, 10.0]), 43.0), ([1.0, 10.0], 7.0)):
+for check_weights, check_expected in ((tf.constant([1.0, 10.0]), 43.0), ([1.0, 10.0], 7.0), ([10.0, 1.0], 70.0)):
     with tf.GradientTape() as check_tape:
         check_y = x * [3.0, 4.0]
     assert check_tape.gradient(check_y, x, output_gradients=check_weights).numpy() == check_expected
@@ -602,12 +588,29 @@ np.testing.assert_array_equal(tape.gradient(own, hours), 2.0 * hours)  # the slo
 np.testing.assert_allclose(
     tape.gradient(shared, hours), 2.0 * tf.reduce_sum(hours) * tf.ones_like(hours)
 )  # not so here
+table_of_rows = tf.Variable(tf.ones((4, 2)))
+with tf.GradientTape() as tape:
+    looked_up = tf.reduce_sum(tf.gather(table_of_rows, [0, 0]))
+slices = tape.gradient(looked_up, table_of_rows)
+assert isinstance(slices, tf.IndexedSlices)
+for refusing in (lambda g: 0.1 * g, lambda g: g / 2.0):
+    with np.testing.assert_raises(TypeError):
+        refusing(slices)
+np.testing.assert_array_equal(tf.convert_to_tensor(-slices)[0], [-2, -2])
+np.testing.assert_array_equal(tf.convert_to_tensor(slices), [[2, 2], [0, 0], [0, 0], [0, 0]])
+table_of_rows.assign_sub(slices)
+np.testing.assert_array_equal(table_of_rows, [[-1, -1], [1, 1], [1, 1], [1, 1]])
+with tf.GradientTape(persistent=True) as tape:
+    used_twice = tf.reduce_sum(tf.gather(table_of_rows, [0])) + tf.reduce_sum(table_of_rows)
+    of_product = tf.reduce_sum(tf.gather(2.0 * table_of_rows, [0]))
+for otherwise_used in (used_twice, of_product):
+    assert tf.is_tensor(tape.gradient(otherwise_used, table_of_rows))
 
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
 #
 # The result of an entry can be a source. Let $x = 3$, $y = x \cdot x$ and
-# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`. A second question follows.
+# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`.
 
 # %%
 x = tf.Variable(3.0)
@@ -944,8 +947,8 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, not reduced | the gradient of their sum, no error | `tf.reduce_mean` before the tape closes |
-# | a float variable whose only use is `tf.gather(table, rows)` | `TypeError` at `0.1 * g` | `tf.convert_to_tensor(g)` |
-# | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources, or `persistent=True` |
+# | a float variable whose only use is `tf.gather(table, rows)` | `TypeError` at `0.1 * g`, `g / 2.0`; not at `-g`, `assign_sub(g)` | `tf.convert_to_tensor(g)` |
+# | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources; for several targets `persistent=True` |
 # | a float constant not watched, or watched after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**

@@ -56,7 +56,7 @@ runtime.start(seed)
 # %% [markdown]
 # Three words before the loop. The model's last layer returns **logits**: scores, which the loss turns into probabilities. An **optimiser** takes the gradients and moves the variables. A **metric** gathers a number, here the accuracy, over the batches.
 #
-# To use the cell elsewhere, import `numpy as np` and `tensorflow as tf`, and put your own arrays in its first line: shuffled images, and labels that count from 0, each class among those before the last 300 for training. Sections 1 and 2 take it apart.
+# To use the cell elsewhere, import `numpy as np` and `tensorflow as tf`, and put your own arrays in its first line: more than 300 shuffled images, and labels that count from 0, each class among those before the last 300 for training.
 
 # %% tags=["nbval-ignore-output"]
 x_train, y_train, x_test, y_test = data.load(dataset)  # or your own images, values from 0 to 1, and labels
@@ -197,7 +197,7 @@ assert [g.shape for g in gradients] == [(np.prod(image_shape), hidden), (hidden,
 # A model that spreads its belief evenly over ten classes gives the true one the probability 1/10, and its loss, the
 # cross-entropy, is $-\log\frac1{10} = \log 10 \approx 2.303$. This fresh model's lies near it. Before you train on from a cross-entropy of 12 with ten classes, look for a mistake.
 #
-# Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs, in this order. Do both from the same start:
+# Gradient descent is $v \leftarrow v - \eta\,\partial L/\partial v$ for every variable $v$, with the learning rate $\eta$; with a random batch for every step it is *stochastic* gradient descent, SGD. `apply_gradients` wants (gradient, variable) pairs; the other order raises an `AttributeError` about `_unique_id`. Do both from the same start:
 
 # %% tags=["nbval-ignore-output"]
 for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
@@ -216,6 +216,8 @@ print(f"largest difference between the optimiser's step and yours: {difference:.
 # @title Check
 assert loss_after < float(loss) - 0.02
 assert difference < 1e-6
+with np.testing.assert_raises_regex(AttributeError, "_unique_id"):
+    sgd.apply_gradients(zip(model.trainable_variables, gradients, strict=True))
 
 # %% [markdown]
 # Why an optimiser, then? It can keep a memory of earlier gradients, as Adam does.
@@ -427,7 +429,7 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called the step's operations one by one: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code with symbolic tensors, which have no values yet, and records a graph. Called again with tensors of the same shapes and dtypes, this step runs the graph.
+# So far Python called the step's operations one by one: *eager* execution. `tf.function` **traces** the step: it runs the Python code with symbolic tensors, which have no values yet, and records a graph. Called again with tensors of the same shapes and dtypes, this step runs the graph.
 #
 # Below is the step you know, plus a list that notes the batch size. `optimizer.build` creates the optimiser's variables beforehand: a first call that creates them is traced twice.
 
@@ -510,31 +512,14 @@ print("three float32 tensors:", of_tensor.experimental_get_tracing_count(), "tra
 of_tensor(tf.constant(0.3, tf.float64))
 print("and one of float64:   ", of_tensor.experimental_get_tracing_count(), "traces")
 
-
-@tf.function
-def of_structure(rate):
-    return 2 * tf.nest.flatten(rate)[0]
-
-
-rate = tf.constant(0.1)
-for argument in (rate, [rate], (rate,), {"rate": rate}):
-    of_structure(argument)
-print("one tensor, four ways:", of_structure.experimental_get_tracing_count(), "traces")
-
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (of_number.experimental_get_tracing_count(), of_tensor.experimental_get_tracing_count()) == (3, 2)
 of_tensor(tf.constant(0.4))
 assert of_tensor.experimental_get_tracing_count() == 2  # known
-assert of_structure.experimental_get_tracing_count() == 4
-check_sum = tf.function(lambda v, w: v + w)
-check_v, check_w = tf.Variable(1.0), tf.Variable(2.0)
-for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_v), (rate, rate)):
-    check_sum(*check_arguments)
-assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
-# Each **Python value** got a graph. So hand a changing learning rate to a step as a tensor. Another **dtype** got a graph of its own, and so did another **structure**. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
+# Each **Python value** got a graph. So hand a changing learning rate to a step as a tensor. Another **dtype** got a graph of its own. TensorFlow's guide has [the rules](https://www.tensorflow.org/guide/function#controlling_retracing).
 #
 # Compiling is for speed; section 6 shows what else it changed. `python_function` is the step without its compilation. Both take ten steps from the same start.
 
@@ -646,7 +631,7 @@ ax.set(xticks=range(classes), yticks=range(classes))
 plt.show()
 
 # %% [markdown]
-# Before you blame the model, look at its mistakes.
+# Look at its mistakes, too.
 
 # %% alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the mistakes themselves
@@ -699,7 +684,7 @@ for name, way in (("eager", lambda f: f), ("compiled", tf.function)):
     print(f"{name:8}  dy/db {slope}   there and back {moved}   noise", *[f"{one:.2f}" for one in draws])
 
 # %% [markdown]
-# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Compiled, use `tf.random.normal`.
+# Compiled, this `if` on a variable became an operation with both branches, so `b` gets 0 where eager code says `None`. Where the second line shows 1.0, the compiler cancelled $10^8 - 10^8$ before it rounded, and kept the 1 that eager float32 lost. And NumPy drew its noise while tracing: once. Compiled, use `tf.random.normal`. One tensor, in a list, a tuple and a dict, makes three more traces.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -712,6 +697,16 @@ assert differ["eager"][1] == 0.0
 assert differ["compiled"][1] in (0.0, 1.0)
 assert len(set(differ["eager"][2])) == 3
 assert len(set(differ["compiled"][2])) == 1
+check_structures = tf.function(lambda rate: 2 * tf.nest.flatten(rate)[0])
+check_rate = tf.constant(0.1)
+for check_argument in (check_rate, [check_rate], (check_rate,), {"rate": check_rate}):
+    check_structures(check_argument)
+assert check_structures.experimental_get_tracing_count() == 4
+check_sum = tf.function(lambda v, w: v + w)
+check_v, check_w = tf.Variable(1.0), tf.Variable(2.0)
+for check_arguments in ((check_v, check_w), (check_w, check_v), (check_v, check_v), (check_rate, check_rate)):
+    check_sum(*check_arguments)
+assert check_sum.experimental_get_tracing_count() == 3  # two variables, one variable twice, tensors
 
 # %% [markdown]
 # **An argument that raises no error when it is left out.** Below, the true class is 0 and the logits favour class 1, so the gradient ought to push hard.
@@ -749,7 +744,7 @@ assert check_accuracy[True] > check_accuracy[False] + 0.05
 
 # %% [markdown]
 # Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. Here the clip passes nothing back: the loss is 16 and the gradient 0. The logits 0.2 and 0.7, inside the interval, get a gradient, of another loss: −3.9 and 1.1. A model trained so learns worse here.
-# [04](04_when_the_gradient_is_wrong.ipynb) collects gradients that are wrong without being `None`.
+# [04](04_when_the_gradient_is_wrong.ipynb) collects such gradients.
 #
 # ### Exercise: What the loss sends back (8 min)
 #

@@ -204,7 +204,6 @@ def smooth_norm(x):
     return tf.sqrt(tf.reduce_sum(x**2, axis=1) + epsilon**2)
 
 
-# %%
 t = np.linspace(-1.0, 1.0, 41, dtype=np.float32)
 line = tf.constant(np.stack([t, np.zeros_like(t)], axis=1))  # the vectors (t, 0)
 norms = {"tf.norm": lambda x: tf.norm(x, axis=1), "safe": safe_norm, "smooth": smooth_norm}
@@ -302,7 +301,7 @@ assert tf.math.log(1.0 + tf.constant(1e-9)).numpy() == 0.0
 # ### Exercise: A mean that does not overflow (6 min)
 #
 # `x` has shape (rows, columns), with entries as large as 1000. For each row return $\ln \frac{1}{n} \sum_j e^{x_j}$, where $n$ is the number of columns, shape (rows,). Value and gradient must
-# be finite. Build it from `tf.exp`, `tf.math.log` and `tf.reduce_max`.
+# be finite. `tf.exp`, `tf.math.log` and `tf.reduce_max` are enough.
 
 
 # %%
@@ -350,8 +349,6 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # %% [markdown]
 # Zero. A sigmoid that is this sure is flat: it is **saturated**. In exact
 # arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1. The clipped logarithm holds out up to a logit of about 16. At 30 only the loss from the logit has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
-#
-# After the picture: four more zeros, and a table of codes.
 
 # %% alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the gradient of three losses
@@ -374,6 +371,9 @@ ax.text(4.5, 0.18, "squared error", color=plots.BLUE)
 ax.set(title="At a logit of 20 only the loss from the logit still pushes", xlabel="logit (the true answer is 0)")
 ax.set(ylabel="gradient of the loss", ylim=(-0.05, 1.12))
 plt.show()
+
+# %% [markdown]
+# Four more programs with a gradient of zeros:
 
 # %%
 features = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -420,7 +420,7 @@ for name, f in zeros.items():
     print(f"{name:17} norm {tf.norm(tape.gradient(y, u)):.0f}   moved either way: {moved[0]:+.3f} {moved[1]:+.3f}")
 
 # %% [markdown]
-# At a **minimum** no way leads down: the zero is right. At this **saddle** the printed direction leads down both ways: step off. In the third program the **paths cancel** at every $u$, and the value does not move: it is a mean minus the same mean. There the *loss* is wrong.
+# At a **minimum** no way leads down: the zero is right. At this **saddle** the printed direction leads down both ways, as all do at a strict maximum: step off. In the third program the **paths cancel** at every $u$, and the value does not move: it is a mean minus the same mean. There the *loss* is wrong.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -431,6 +431,7 @@ for check_name, check_f in zeros.items():
     check_moved = [float(check_f(u + np.float32(0.1) * np.float32(way)) - check_y) for way in ((1.0, -1.0), (1.0, 1.0))]
     wanted = {"minimum u·u": [0.02, 0.02], "saddle u₀·u₁": [-0.01, 0.01], "cancelling paths": [0.0, 0.0]}
     np.testing.assert_allclose(check_moved, wanted[check_name], atol=1e-6)
+assert -zeros["minimum u·u"](u + 0.1 * direction) < 0.0  # beside the maximum of −u·u
 codes = {"sign": "flat_operation", "ReLU": "dead_relu", "sigmoid": "saturated", "zero weights": "zero_weights"}
 assert reasons == {name: (0.0, code) for name, code in codes.items()}
 check_z = zs.numpy()
@@ -476,20 +477,23 @@ np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
 
 
 # %% tags=["nbval-ignore-output"]
-def norms_over_depth(scale, width=50):
+def norms_over_depth(scale, layer, width=50):
     """The norms of the gradient with respect to the input and each state."""
     states = [tf.random.normal((7, width))]
     with tf.GradientTape() as tape:
         tape.watch(states[0])
         for _ in range(depth):
             kernel = scale * tf.random.normal((width, width)) / width**0.5
-            states.append(tf.tanh(states[-1] @ kernel))
+            states.append(layer(states[-1], kernel))
         y = tf.reduce_sum(states[-1])
     return [tf.norm(g).numpy() for g in tape.gradient(y, states)]
 
 
-scales = (0.5, 1.0, 3.0)
-flows = {scale: norms_over_depth(scale) for scale in scales}
+def plain(h, kernel):
+    return tf.tanh(h @ kernel)
+
+
+flows = {scale: norms_over_depth(scale, plain) for scale in (0.5, 1.0, 3.0)}
 for scale, flow in flows.items():
     factor = (flow[0] / flow[-1]) ** (1 / depth)
     print(f"scale {scale}: first / last = {flow[0] / flow[-1]:.0e}, {factor:.2f} a layer")
@@ -508,13 +512,24 @@ ax.set_xticks(range(0, depth + 1, 5))
 plt.show()
 
 # %% [markdown]
-# One factor, again and again, is a straight line on a log scale. Three cures of vanishing, the last two measured in the check:
+# One factor, again and again, is a straight line on a log scale. Three cures of vanishing:
 #
 # - An **initialisation** that fits the activation. Glorot's, for tanh, draws a dense layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs.
-# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1. The factor of the sum is about 1.05 at scale 0.5, and 1.2 at scale 3.
-# - A **normalisation layer** before the kernel: here the factor becomes nearly 1 at scale 0.5, and about 1.4 at scale 3.
-#
-# Against an explosion, [08](08_clipping.ipynb) clips the norm.
+# - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1.
+# - A **normalisation layer** before the kernel.
+
+# %% tags=["nbval-ignore-output"]
+normalise = tf.keras.layers.LayerNormalization()
+cures = {"residual": lambda h, W: h + plain(h, W), "normalisation": lambda h, W: plain(normalise(h), W)}
+by_cure = {}
+for name, layer in cures.items():
+    for scale in (0.5, 3.0):
+        flow = norms_over_depth(scale, layer)
+        factor = by_cure[name, scale] = (flow[0] / flow[-1]) ** (1 / depth)
+        print(f"{name:13} at scale {scale}: {factor:.2f} a layer")
+
+# %% [markdown]
+# At scale 0.5 neither vanishes; at scale 3 both still explode. There [08](08_clipping.ipynb) clips the norm.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -523,21 +538,13 @@ np.testing.assert_allclose(flow[-1] * factor**depth, flow[0], rtol=1e-4)  # a fa
 assert 0.4 < growth[0.5] < 0.55
 assert 0.85 < growth[1.0] < 1.05
 assert growth[3.0] > 1.15
-normalise = tf.keras.layers.LayerNormalization()
-for check_scale, check_step, check_least, check_most in (
-    (0.5, lambda h, kernel: h + tf.tanh(h @ kernel), 0.95, 1.15),
-    (3.0, lambda h, kernel: h + tf.tanh(h @ kernel), 1.12, 1.4),
-    (0.5, lambda h, kernel: tf.tanh(normalise(h) @ kernel), 0.9, 1.05),
-    (3.0, lambda h, kernel: tf.tanh(normalise(h) @ kernel), 1.25, 1.6),
-):
-    check_start = check_h = tf.random.normal((7, 50))
-    with tf.GradientTape() as check_tape:
-        check_tape.watch(check_start)
-        for _ in range(depth):
-            check_h = check_step(check_h, check_scale * tf.random.normal((50, 50)) / 50**0.5)
-        check_y = tf.reduce_sum(check_h)
-    check_norm = tf.norm(check_tape.gradient(check_y, check_start)) / (7 * 50) ** 0.5  # at the last state: all ones
-    assert check_least < check_norm ** (1 / depth) < check_most
+for case, (least, most) in {
+    ("residual", 0.5): (0.95, 1.15),
+    ("residual", 3.0): (1.12, 1.4),
+    ("normalisation", 0.5): (0.9, 1.05),
+    ("normalisation", 3.0): (1.25, 1.6),
+}.items():
+    assert least < by_cure[case] < most
 for scale in (0.5, 3.0):  # a straight line, but for noise
     logs = np.log(flows[scale])
     assert np.corrcoef(np.arange(depth + 1), logs)[0, 1] ** 2 > 0.9
@@ -614,12 +621,12 @@ assert not diagnose(check_two, "mse", inputs, outputs).sick
 #
 # `diagnose` named the cause and the layer. In its table `ratio` is the gradient's norm over the weight's, `zeros` the share of its entries that are 0. Of two sick layers in this model it names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 
-# %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
+# %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left, beyond a dotted line, and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The hint, a batch normalisation, would subtract the 20 in training. Here a new model starts with bias 0. Let both train. The sick one can still
+# The hint, a batch normalisation *between the layer and its tanh*, would subtract the 20 while training. Here a new model starts with bias 0. Let both train. The sick one can still
 # learn the mean of the outputs, but its prediction is the same for every
 # input: its loss stops at the variance of the data.
 
@@ -659,6 +666,20 @@ assert min(sick_losses) > 0.999 * spread  # never better than a constant
 assert sick_losses[-1] < 1.2 * spread
 assert healthy_losses[-1] < 0.6 * spread
 assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
+check_layers = twelve_layers(sick).layers
+check_sick, check_tanh = check_layers[sick - 1], tf.keras.layers.Activation("tanh")
+check_sick.activation = tf.identity  # its tanh stands after it
+check_got = set()
+for check_place in range(3):  # of a batch normalisation: before the layer, between it and its tanh, after both
+    check_middle = [check_sick, check_tanh]
+    check_middle.insert(check_place, tf.keras.layers.BatchNormalization())
+    check_model = tf.keras.Sequential([*check_layers[: sick - 1], *check_middle, *check_layers[sick:]])
+    for check_training in (True, False):
+        with tf.GradientTape() as check_tape:
+            check_y = tf.reduce_mean((check_model(inputs, training=check_training) - outputs) ** 2)
+        if tf.norm(check_tape.gradient(check_y, check_layers[0].kernel)) > 0.01:
+            check_got.add((check_place, check_training))
+assert check_got == {(1, True)}
 
 # %% [markdown]
 # ## 7. Going further: a compiler changes the answer

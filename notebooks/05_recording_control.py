@@ -78,7 +78,7 @@ for steps in (10, 100, 1000):
     in_memory, state = Alive(), tf.ones((7, 32))
     with tf.GradientTape() as tape:
         for _ in range(steps):
-            state = in_memory(tf.tanh(state @ weight))  # counts what is still in memory
+            state = in_memory(tf.tanh(state @ weight))  # noted by a weak reference, which keeps nothing in memory
     kept[steps] = len(in_memory)
     print(f"{steps:4} steps: {kept[steps]} states in memory, {4 * 7 * 32 * kept[steps] / 1024:.0f} KiB")
 
@@ -180,7 +180,7 @@ np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / x**2
 np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0, 2.0), 2.0, rtol=1e-8)
 
 # %% [markdown]
-# 2, and no warning, although it has the wrong *sign*. The tape returned the derivative of what it saw, $8x/4$, with a constant for a divisor. The open path, through $8x$, was enough for a number. So keep inside the block only what you never differentiate.
+# 2, and no warning, although it has the wrong *sign*. The tape returned the derivative of what it saw, $8x/4$, with a constant for a divisor. So keep inside the block only what you never differentiate.
 #
 # ## 2. What it saves
 #
@@ -245,10 +245,15 @@ with tf.GradientTape() as tape:
     loss, _, layers = forward(tape, record_metric=True)
 gc.collect()  # made: the product, its tanh, the softmax, the logarithm, their product
 assert [made() is not None for made in layers[0].references] == [False, True, True, True, True]
+for check_use, check_kept in ((tf.reduce_sum, [True]), (tf.tanh, [False])):  # it is the sum that keeps the product
+    made = Alive()
+    with tf.GradientTape() as tape:
+        check_result = check_use(made(tf.tanh(inputs @ weights[0]) * inputs))
+    assert [reference() is not None for reference in made.references] == check_kept
 
 # %% [markdown]
-# Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input: one tensor a layer. Beside it the recorded metric keeps three, unasked: the softmax, the logarithm, and their product. Metric and
-# gradients agree either way.
+# Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input: one tensor a layer. Beside it the recorded metric keeps three, unasked: the softmax, the logarithm, and their product. Of the product the backward function of `reduce_sum` reads the shape alone;
+# the tape keeps all of it. Metric and gradients agree either way.
 
 # %% alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the memory, layer by layer
@@ -371,7 +376,7 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# The tape has forgotten what it *watched*, too. `v`, a trainable variable, is watched again as `v * t` reads it. `t` is not. Name it again:
+# The tape has forgotten what it *watched*, too. By default `v`, a trainable variable, is watched again as `v * t` reads it. `t` is not. Name it again:
 
 # %%
 with tf.GradientTape() as tape:
@@ -393,6 +398,11 @@ with tf.GradientTape() as tape:
     assert len(tape.watched_variables()) == 1
     tape.reset()
     assert len(tape.watched_variables()) == 0
+with tf.GradientTape(watch_accessed_variables=False) as tape:
+    tape.watch(v)
+    tape.reset()
+    product = v * t
+assert tape.gradient(product, v) is None  # not by default: then it has to be named again, too
 
 # %% [markdown]
 # ## 4. Truncated backpropagation through time
@@ -402,8 +412,8 @@ with tf.GradientTape() as tape:
 #
 # **Truncated** backpropagation goes back through a window. Here, after each window: take the gradient, update, forget the record, keep the state.
 
-# %% alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: what crosses a reset
+# %% alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked new tape: the black arrow crosses it, the red ones do not." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: what goes on to the next tape
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 for step in range(9):
     ax.text(step, 0, f"$h_{step + 1}$", ha="center", va="center", bbox={"boxstyle": "round,pad=0.35", "fc": "white"})
@@ -414,7 +424,7 @@ for step in range(9):
         ax.annotate("", (step + 0.25, -0.12), (step + 0.75, -0.12), arrowprops=back)
 for edge in (2.5, 5.5):
     ax.axvline(edge, color=plots.GREY, linestyle=":")
-    ax.text(edge, 0.85, " reset", color=plots.GREY, va="top")
+    ax.text(edge, 0.85, " new tape", color=plots.GREY, va="top")
 ax.text(0, 0.45, "values go on", va="center")
 ax.text(0, -0.55, "gradients stay in the window", color=plots.RED, va="center")
 ax.set(title="Truncated backpropagation, in windows of three steps", xlim=(-0.4, 8.4), ylim=(-0.75, 0.9))
@@ -481,79 +491,17 @@ right.minorticks_off()
 right.legend()
 plt.show()
 
-# %% [markdown]
-# At most 13 states: twelve in the window, and the one before it.
-#
-# Below, the loop stays in the block of one tape, and `reset` ends each window. This persistent tape takes the gradient under `stop_recording`, so as not to record its own backward pass. A new tape for each window needs no pause.
-
-
-# %%
-def in_one_block(window, rate=0.05):
-    """The same training with one tape. Returns the loss of each step."""
-    W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
-    state, total, losses = tf.zeros((1, units)), 0.0, []
-    with tf.GradientTape(persistent=True) as tape:
-        for step in range(len(stream) - 1):
-            state = tf.tanh(state @ W + stream[step] @ U)
-            losses.append(tf.reduce_mean((state @ V - stream[step + 1]) ** 2))
-            total += losses[-1]
-            if (step + 1) % window == 0:
-                with tape.stop_recording():
-                    gradients = tape.gradient(total, variables)
-                    for variable, gradient in zip(variables, gradients, strict=True):
-                        variable.assign_sub(rate / window * gradient)
-                tape.reset()  # forget the window
-                total = 0.0
-    return np.array(losses)
-
-
-difference = np.abs(in_one_block(window) - losses).max()
-print(f"largest difference from a new tape for each window: {difference:.4f}")
-
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert in_memory.max() == window + 1
 assert growing.max() == len(stream) - 1
 assert losses[-40:].mean() < losses[:40].mean() / 3
-np.testing.assert_allclose(in_one_block(window), losses, rtol=1e-3, atol=1e-5)
 assert losses[-40:].mean() < no_update[-40:].mean() / 5
 
-number = tf.Variable(2.0)
-with tf.GradientTape(persistent=True) as tape:
-    cube = number**3
-    with tape.stop_recording():
-        slope = tape.gradient(cube, number)
-assert slope.numpy() == 12.0
-assert tape.gradient(slope, number) is None  # the backward pass is not on the tape
-
-
-def check_kept(pause):
-    """How many results of a backward function the tape keeps after five calls of `gradient` while it records."""
-    results = Alive()
-
-    @tf.custom_gradient
-    def growth(x):
-        def backward(upstream):
-            return results(tf.exp(upstream * x))
-
-        return tf.exp(x), backward
-
-    with tf.GradientTape(persistent=True) as tape:
-        grown = growth(1.0 * number)
-        for _ in range(5):
-            with tape.stop_recording() if pause else contextlib.nullcontext():
-                tape.gradient(grown, number)
-        return len(results)
-
-
-check_level = tf.get_logger().level
-tf.get_logger().setLevel("ERROR")  # a persistent tape warns of it
-assert (check_kept(pause=False), check_kept(pause=True)) == (5, 0)
-tf.get_logger().setLevel(check_level)
-
 # %% [markdown]
-# **What does the truncation leave out?** It cuts the gradient at the window's edge. Two weights, and a window of *one* step: $h \leftarrow a\,h + b\,x$, where $x$ is 1 at the first step and 0 at the next five. Only the last step has a loss, $(h - 1)^2$. It asks the
-# network to have kept what came in five windows before. The last window sees $h = a \cdot \text{(a constant)}$.
+# At most 13 states: twelve in the window, and the one before it.
+#
+# **What does the truncation leave out?** It cuts the gradient at the window's edge. Two weights, and a window of *one* step: $h \leftarrow a\,h + b\,x$, where $x$ is 1 at the first step and 0 at the next five. Only the last step has a loss, $(h - 1)^2$. The last window sees $h = a \cdot \text{(a constant)}$.
 
 # %%
 a, b = tf.Variable(0.5), tf.Variable(0.5)
@@ -655,7 +603,72 @@ def truncated_gradient(step, w, h, steps, keep):
 exercises.truncated.check(truncated_gradient)
 
 # %% [markdown]
-# ## 5. Going further: where a pause does not reach
+# ## 5. Going further: one tape for the whole stream
+#
+# Here the training of section 4 stays in the block of one tape, and `reset` ends each window. This persistent tape takes the gradient under `stop_recording`, so as not to record its own backward pass.
+
+
+# %%
+def in_one_block(window, rate=0.05):
+    """The same training with one tape. Returns the loss of each step."""
+    W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
+    state, total, losses = tf.zeros((1, units)), 0.0, []
+    with tf.GradientTape(persistent=True) as tape:
+        for step in range(len(stream) - 1):
+            state = tf.tanh(state @ W + stream[step] @ U)
+            losses.append(tf.reduce_mean((state @ V - stream[step + 1]) ** 2))
+            total += losses[-1]
+            if (step + 1) % window == 0:
+                with tape.stop_recording():
+                    gradients = tape.gradient(total, variables)
+                    for variable, gradient in zip(variables, gradients, strict=True):
+                        variable.assign_sub(rate / window * gradient)
+                tape.reset()  # forget the window
+                total = 0.0
+    return np.array(losses)
+
+
+difference = np.abs(in_one_block(window) - losses).max()
+print(f"largest difference from a new tape for each window: {difference:.4f}")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose(in_one_block(window), losses, rtol=1e-3, atol=1e-5)
+number = tf.Variable(2.0)
+with tf.GradientTape(persistent=True) as tape:
+    cube = number**3
+    with tape.stop_recording():
+        slope = tape.gradient(cube, number)
+assert slope.numpy() == 12.0
+assert tape.gradient(slope, number) is None  # the backward pass is not on the tape
+
+
+def check_kept(pause):
+    """How many results of a backward function the tape keeps after five calls of `gradient` while it records."""
+    results = Alive()
+
+    @tf.custom_gradient
+    def growth(x):
+        def backward(upstream):
+            return results(tf.exp(upstream * x))
+
+        return tf.exp(x), backward
+
+    with tf.GradientTape(persistent=True) as tape:
+        grown = growth(1.0 * number)
+        for _ in range(5):
+            with tape.stop_recording() if pause else contextlib.nullcontext():
+                tape.gradient(grown, number)
+        return len(results)
+
+
+check_level = tf.get_logger().level
+tf.get_logger().setLevel("ERROR")  # a persistent tape warns of it
+assert (check_kept(pause=False), check_kept(pause=True)) == (5, 0)
+tf.get_logger().setLevel(check_level)
+
+# %% [markdown]
+# ## 6. Going further: where a pause does not reach
 #
 # Below, the first block is inside a `tf.function`, and the tape outside. It pauses the tape *while Python runs the block*, and that is while the function is traced.
 
@@ -712,7 +725,7 @@ for check_tape, check_error in ((unopened, RuntimeError), (closed, ValueError)):
         check_tape.reset()
 
 # %% [markdown]
-# ## 6. Going further: when a tape lets go
+# ## 7. Going further: when a tape lets go
 #
 # The tape below is persistent, and has answered its question. Then Python's last name for `y` goes, then the tape.
 
@@ -754,7 +767,7 @@ gc.collect()
 assert len(in_memory) == 0  # a tape for one answer has let go
 
 # %% [markdown]
-# ## 7. Check it independently
+# ## 8. Check it independently
 #
 # Section 1's answers, without a tape: with `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they also give the 6.
 
@@ -807,7 +820,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # - `with tape.stop_recording():` ran `y * y` and kept it off the tape, to which `y_squared` was a constant (section 1).
 # - For a metric in each layer it saved three of four kept tensors, and next to no time (section 2).
 # - `tape.reset()` forgot the record and what was watched; the trainable variable was watched again at its next use, the tensor was not (section 3).
-# - Truncated backpropagation through time kept the state and dropped the record after each window. The states in memory stopped growing in number. No gradient arrived at the weight that acted before the window alone; the one that acts at every step learnt to remember (section 4).
+# - Truncated backpropagation through time kept the state and dropped the record after each window: the states in memory stopped growing in number. No gradient arrived at the weight that acted before the window alone; the one that acts at every step learnt to remember (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb)
 #
-# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 17 to read, 7 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 17 to read, 8 more to go further, 27 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -245,8 +245,7 @@ assert stopped == [1.0, 1.0]
 
 # %% [markdown]
 # `stop_recording` was a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and both met it.
-# So `partly` below cuts a path of its own, for a tape through a
-# `tf.function` and for forward mode, whose `ForwardAccumulator` you may take on trust until [12](12_forward_mode.ipynb).
+# So `partly` below cuts a path of its own, also where it is compiled as a `tf.function`.
 
 
 # %%
@@ -259,28 +258,22 @@ with tf.GradientTape() as tape:
     tape.watch(two)
     compiled_value = compiled(two)
 reverse = tape.gradient(compiled_value, two)
-
-with tf.autodiff.ForwardAccumulator(primals=two, tangents=tf.constant(1.0)) as accumulator:
-    eager_value = partly(two)
-forward = accumulator.jvp(eager_value)
-
-print("compiled, with a tape: value", compiled_value.numpy(), " derivative", reverse.numpy())
-print("forward mode:          value", eager_value.numpy(), " derivative", forward.numpy())
+print("compiled: value", compiled_value.numpy(), " derivative", reverse.numpy())
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-np.testing.assert_allclose([compiled_value, eager_value], 12.0, rtol=1e-6)
-np.testing.assert_allclose([reverse, forward], 4.0, rtol=1e-6)
+np.testing.assert_allclose(compiled_value, 12.0, rtol=1e-6)
+np.testing.assert_allclose(reverse, 4.0, rtol=1e-6)
 assert compiled.experimental_get_tracing_count() == 1
 
 # %% [markdown]
-# Both give $2x = 4$; uncut it would be $2x + 3x^2 = 16$. So `stop_gradient` is for a number in the formula, whoever differentiates it; `stop_recording` for
+# It is $2x = 4$; uncut it would be $2x + 3x^2 = 16$. So `stop_gradient` is for a number in the formula, whoever differentiates it; `stop_recording` for
 # work that one tape need not note down, such as a metric.
 #
 # | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
 # |---|---|---|
 # | what it is | a block | an operation on one tensor |
-# | whom it told here | one tape | both tapes, and forward mode |
+# | whom it told here | one tape | both tapes, and one around a `tf.function` |
 # | what it cut here | what ran in the block | the path through its result |
 
 # %% [markdown]
@@ -319,9 +312,10 @@ assert plain_gradient is None
 assert estimate.numpy() == 1.0
 spread = tf.random.normal((10_000,)) * 10.0 ** tf.random.uniform((10_000,), -8.0, 8.0)
 np.testing.assert_array_equal(straight_through_round(spread), tf.round(spread))
+assert np.isnan(straight_through_round(tf.constant(7e4, tf.float16)))  # infinite in float16, and does not cancel
 
 # %% [markdown]
-# On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. This gradient
+# On the forward pass the two $x$ cancel if finite, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. This gradient
 # belongs to another function than the one computed, on purpose: the **straight-through estimator** (Bengio and others, 2013).
 #
 # Put it to work: a linear model whose five weights must be whole numbers. The trained weights are **latent**: fractions, in which small steps add up. Only their rounded values are used.
@@ -400,7 +394,7 @@ exercises.hard_choice.check(choose)
 # ### Exercise: Scale or reverse a gradient (8 min)
 #
 # Return a tensor with the value, shape and dtype of `x`. On the backward pass the upstream gradient is multiplied by `factor`, a Python number, which may be
-# negative. Use `tf.stop_gradient` and arithmetic, nothing else. `x` has any shape.
+# negative or 0. Use `tf.stop_gradient` and arithmetic, nothing else. `x` has any shape.
 
 
 # %%
@@ -587,6 +581,21 @@ assert check_tape.gradient(check_paused, check_layer.kernel) is None
 # branch was watched, so nothing was recorded. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel: there, use `stop_recording`.
 #
 # This is eager code: do not carry these counts over to a `tf.function`, or to other operations.
+#
+# Forward mode uses no tape; take its `ForwardAccumulator` on trust until [12](12_forward_mode.ipynb). Section 3's `partly`, once more:
+
+# %%
+with tf.autodiff.ForwardAccumulator(primals=two, tangents=tf.constant(1.0)) as accumulator:
+    forward_value = partly(two)
+forward = accumulator.jvp(forward_value)
+print("forward mode: value", forward_value.numpy(), " derivative", forward.numpy())
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+np.testing.assert_allclose([forward_value, forward], [12.0, 4.0], rtol=1e-6)
+
+# %% [markdown]
+# The cut is part of the computation, here too.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
@@ -617,7 +626,7 @@ exercises.freeze_body.check(answer)
 # %% [markdown]
 # ## 7. Going further: a target with a random next state
 #
-# To train a model towards a value that it computes itself is called *bootstrapping* in reinforcement learning. Take a walker on a line of states, with an exit at either end. Each step goes
+# A walker moves on a line of states, with an exit at either end. Each step goes
 # left or right with equal probability. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
 # reward to be expected from there?
 
@@ -650,7 +659,7 @@ ax.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# The value of a state is the average over its two steps of $r + V(s')$, the reward and the value of the next state. So **temporal-difference learning** moves the table entry $V(s)$, after each
+# The value of a state is the average over its two steps of $r + V(s')$, the reward and the value of the next state. So move the table entry $V(s)$, after each
 # step from $s$ to $s'$, towards the *target* $r + V(s')$. But the target contains $V$ as well: the squared difference has two paths to $V$. `cut` closes the second.
 
 # %%
@@ -706,8 +715,7 @@ np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + ar
 # %% [markdown]
 # One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
 #
-# A single target still differs from its prediction, by $\pm 1/6$ for five states. With the paths open, descent can lower the squared differences' sum by moving the *targets* too. This is the
-# **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
+# A single target still differs from its prediction, by $\pm 1/6$ for five states. With the paths open, descent can lower the squared differences' sum by moving the *targets* too: it *leaves* the truth. Where does it go?
 
 
 # %%
@@ -738,8 +746,8 @@ print("open:       ", values_open.round(3), f"loss {loss_open:.4f}")
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 state = np.arange(1, states + 1)
 ax.plot(state, truth, "-", color=plots.GREY, label="true values")
-ax.plot(state, values_cut, "o", color=plots.BLUE, label="target's path cut: semi-gradient")
-ax.plot(state, values_open, "s--", color=plots.RED, label="target's path open: residual gradient")
+ax.plot(state, values_cut, "o", color=plots.BLUE, label="target's path cut")
+ax.plot(state, values_open, "s--", color=plots.RED, label="target's path open")
 ax.set(title="With the path open, the values end too close together", xlabel="state", ylabel="value (expected reward)")
 ax.set_xticks(state)
 ax.legend()
@@ -796,7 +804,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # ## Recap
 #
 # - `tf.stop_gradient` kept the value and made it a constant: the tape returned the gradient of what was left with this value held still (sections 1 and 2).
-# - `stop_recording` told one tape; `stop_gradient` was part of the computation, for the tapes and for forward mode (section 3).
+# - `stop_recording` told one tape; `stop_gradient` was part of the computation, for both tapes and through a `tf.function` (section 3).
 # - `x + tf.stop_gradient(tf.round(x) - x)` rounded 0.7, with the gradient of the identity; with it, five weights were trained through a rounding (section 4).
 # - With the path of its target open, a student that could not reach it held the teacher back: a lower loss, and the wrong teacher (section 5).
 # - Run eagerly, a cut at either end of the branch saved its backward pass, and the cut at the beginning its memory, too. On the random walk the open target path led to wrong values (sections 6 and 7).
@@ -804,7 +812,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a variable is to be frozen and only one of its paths is cut | the gradient of the paths left open | cut every path, or leave the variable out of the sources |
-# | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, `None` if no other is left, and no warning | cut what it means as a number, and nothing else |
+# | `stop_gradient` around a factor that the formula does not mean as a number | a gradient without that factor's term, `None` if no other is left, and no warning from the tape | cut what it means as a number, and nothing else |
 # | a target that is being learnt, its path open and its weights among the sources | the follower's error trains the target, too | `tf.stop_gradient(target)` |
 # | a cut at the end of a chain of `tanh`, run eagerly | with the tape, its tensors stay in memory | `stop_recording`; or cut at the beginning, if nothing else that is watched enters the chain |
 #
@@ -813,7 +821,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Stop gradient".
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - R. S. Sutton (1988), ["Learning to predict by the methods of temporal differences"](https://doi.org/10.1007/BF00115009).
-# - L. Baird (1995), ["Residual algorithms: reinforcement learning with function approximation"](https://doi.org/10.1016/B978-1-55860-377-6.50013-X).
+# - L. Baird (1995), ["Residual algorithms: reinforcement learning with function approximation"](https://doi.org/10.1016/B978-1-55860-377-6.50013-X): the open path, or *residual gradient*.
 # - R. S. Sutton, A. G. Barto (2018), ["Reinforcement learning: an introduction"](http://incompleteideas.net/book/the-book-2nd.html): the random walk, semi-gradients, and the naive residual gradient.
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by one of your own.

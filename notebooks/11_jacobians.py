@@ -750,7 +750,8 @@ for name, (by_ones, by_random) in errors.items():
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert min(errors["by pfor"]) > 0.5
+assert errors["by pfor"][1] > 0.5
+assert errors["by pfor"][0] > 0.3
 assert max(errors["one by one"]) < 1e-5
 assert errors["exchanged"][0] < 1e-5  # the same sum over the target, another Jacobian
 assert errors["exchanged"][1] > 0.01

@@ -188,7 +188,7 @@ assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 # %% [markdown]
 # ## 3. One gradient for each example
 #
-# The seven examples share the weights. So `tape.gradient` of their mean loss returns one gradient, the mean of the gradients that the examples would have
+# The seven examples share the weights. So `tape.gradient` of their mean loss returns the mean of the gradients that each would have
 # alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel.
 #
 # `batch_jacobian` does not apply: a kernel has no batch axis. Without `pfor`, `tape.jacobian(losses, kernel)` makes 7 passes, each through the whole batch. Better:
@@ -363,7 +363,7 @@ exercises.shared_weights.check(per_example_gradients)
 # %% [markdown]
 # ## 4. Clip each example's gradient
 #
-# Suppose that one label was stored in the wrong unit, a hundred times too large. Compare directions by the cosine of their angle: 1 for the
+# One label was stored in the wrong unit, a hundred times too large. Compare directions by their cosine: 1 for the
 # same direction, 0 for a right angle.
 
 # %%
@@ -371,7 +371,7 @@ spoilt = targets.numpy()
 spoilt[4] *= 100.0
 unclipped = tf.vectorized_map(gradient_of_one, (x, spoilt))
 norms = tf.norm(unclipped, axis=[1, 2])
-limit = np.median(norms)
+limit = np.median(norms[norms > 0])
 clipped = unclipped * tf.minimum(1.0, limit / norms)[:, tf.newaxis, tf.newaxis]
 
 
@@ -400,10 +400,12 @@ ax.set(xlim=(0, 1.1 * float(np.max(norms))), yticks=range(batch))
 plt.show()
 
 # %% [markdown]
-# The mean points where the bad example points. Clipped, the gradients' mean points with the healthy ones again. Clipping the mean's norm
+# The mean points where the bad example does. The clipped gradients' mean points with the healthy ones again. Clipping the mean's norm
 # ([08](08_clipping.ipynb)) would leave its direction as it is.
 #
 # Clipping each example's gradient, over all its variables at once, gives it one vote at most: none contributes more than a seventh of the limit.
+# The limit must be above zero: where most examples satisfy a hinge loss, the norms' median is 0, and 0/0 is NaN. Leave out a gradient that is
+# inf: clipping makes it NaN.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -413,12 +415,34 @@ assert cosine(mean_clipped, healthy) > max(0.7, cosine(mean, healthy) + 0.2)
 assert norms[4] > 2 * np.sum(np.delete(norms, 4))  # all others together
 assert np.max(tf.norm(clipped, axis=[1, 2])) < 1.0001 * limit
 np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine(mean, healthy), atol=1e-5)
+check_margin = np.mean(np.sort(tf.reduce_sum(layer1(x), axis=1))[-2:])  # all examples but one satisfy it
+
+
+def check_hinge(row):
+    with tf.GradientTape() as check_tape:
+        check_loss = tf.nn.relu(tf.reduce_sum(layer1(row[tf.newaxis])) - check_margin)
+    return check_tape.gradient(check_loss, layer1.kernel)
+
+
+def check_clip(check_gradients, choose):
+    check_norms = tf.norm(check_gradients, axis=[1, 2])
+    check_factors = tf.minimum(1.0, np.median(check_norms[choose(check_norms)]) / check_norms)
+    return check_gradients * check_factors[:, tf.newaxis, tf.newaxis]
+
+
+check_each = tf.vectorized_map(check_hinge, x)
+assert np.all(np.isnan(tf.reduce_mean(check_clip(check_each, lambda check_norms: check_norms >= 0), axis=0)))
+np.testing.assert_array_equal(check_clip(check_each, lambda check_norms: check_norms > 0), check_each)
+assert np.any(check_each)
+check_infinite = tf.concat([unclipped[:4], [tf.fill(layer1.kernel.shape, np.inf)]], axis=0)
+check_nan = np.any(np.isnan(check_clip(check_infinite, lambda check_norms: check_norms > 0)), axis=(1, 2))
+np.testing.assert_array_equal(check_nan, [False] * 4 + [True])
 
 # %% [markdown]
 # ## 5. When the examples are not independent
 #
-# `batch_jacobian` assumes two things of the batch. The first axis of target and source is the batch: it checks that they have the same size, and
-# raises an error if not. With as many outputs as inputs, a batch that stands last gets through. A target of shape (7,) is refused too: give it a
+# `batch_jacobian` assumes two things. The first: the batch is the first axis of target and source. Where these axes differ in size, it raises an error.
+# With as many outputs as inputs, a batch that stands last is not noticed. A target of shape (7,) is refused: give it a
 # second axis, inside the block (outside: zeros, section 7).
 #
 # ### Exercise: The batch is the last axis (6 min)
@@ -437,7 +461,7 @@ def each_jacobian(function, x):
 exercises.batch_last.check(each_jacobian)
 
 # %% [markdown]
-# The second assumption is that examples are independent. Batch normalisation in training mode breaks it: it subtracts the *batch's* mean, so one example
+# The second: examples are independent. Batch normalisation in training mode breaks it: it subtracts the *batch's* mean, so one example
 # moves the others.
 #
 # **Predict.** With batch normalisation between the two layers, what does `batch_jacobian` give you: "an error", "a warning" or "a tensor of shape
@@ -477,9 +501,6 @@ with tf.GradientTape() as unnoticed_tape:  # as many outputs as inputs, and the 
     unnoticed_tape.watch(in_columns)
     as_many = tf.random.normal((inputs, inputs)) @ in_columns
 assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batch, batch)
-
-# %% [markdown]
-# Both full Jacobians on one scale:
 
 # %% alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: independent and coupled, on one scale
@@ -522,7 +543,7 @@ assert errors["source"] > 0.1
 #
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
-# Once the patches are not diagonal, `batch_jacobian` answers another question: how does one example's input move the outputs of the whole batch? With
+# So `batch_jacobian` answers another question: how does one example's input move the outputs of the whole batch? With
 # batch normalisation as the *last* layer, each output's sum over the batch is fixed, and the answer is zero:
 
 # %% tags=["nbval-ignore-output"]
@@ -538,8 +559,8 @@ print(f"batch_jacobian, largest entry:  {np.max(np.abs(returned_last)):.0e}")
 print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
 
 # %% [markdown]
-# In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. If you do
-# mean training mode, take the full Jacobian and its diagonal.
+# In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. In
+# training mode take the full Jacobian's diagonal.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -602,10 +623,18 @@ assert independence_error(tape, y, x, per_example, random) < 1e-4
 with tf.GradientTape(persistent=True) as check_tape:
     check_tape.watch(x)
     check_rolled = tf.roll(x, 1, axis=-1) * x
+    check_padded = tf.pad(tf.sin(x), [[0, 0], [1, 1]], constant_values=3.0)
+check_diagonals = {}
 for check_pfor in (True, False):
+    check_diagonals[check_pfor] = [
+        tf.einsum("bobi->boi", check_tape.jacobian(check_y, x, experimental_use_pfor=check_pfor))
+        for check_y in (check_rolled, check_padded)
+    ]
     check_jacobians = check_tape.batch_jacobian(check_rolled, x, experimental_use_pfor=check_pfor)
     check_error = independence_error(check_tape, check_rolled, x, check_jacobians, tf.random.normal(x.shape))
     assert check_error > 1e-2 if check_pfor else check_error < 1e-5
+check_off_by = [np.max(np.abs(by_pfor - by_loop)) for by_pfor, by_loop in zip(*check_diagonals.values(), strict=True)]
+assert check_off_by[0] > 1e-2 > 1e-6 > check_off_by[1]  # `roll` is wrong in a Jacobian too, `pad` is not
 per_output = tf.tile(tf.random.normal((1, outputs)), [batch, 1])  # random, but the same for all examples
 assert independence_error(coupled_tape, y_coupled, x, returned, per_output) < 1e-4
 with tf.GradientTape(persistent=True) as check_tape:
@@ -691,7 +720,7 @@ with tf.GradientTape() as check_tape:
 assert not np.any(check_tape.batch_jacobian(check_sums[:, tf.newaxis], x))
 
 # %% [markdown]
-# Zeros, of the right shape and without a warning. They mean *not connected*: `batch_jacobian` does not keep to its documented default,
+# Zeros, of the right shape, without a warning. They mean *not connected*: `batch_jacobian` does not keep to its documented default,
 # `unconnected_gradients="none"`. The cure is one level of indentation.
 
 
@@ -787,7 +816,7 @@ ax.set(xlabel="examples in the mini-batch", ylabel="distance to the full gradien
 plt.show()
 
 # %% [markdown]
-# Four times the examples, half the distance. Where the two lines cross, at $B = \operatorname{tr}\Sigma / \lVert g\rVert^2$, the noise is as long as the gradient. This number is
+# Four times the examples, half the distance. Where the two lines cross, at $B = \operatorname{tr}\Sigma / \lVert g\rVert^2$, the noise is as long as the gradient: $B$ is
 # the **gradient noise scale**, in its simple form. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
 # examples nearly double that share; far above it, they hardly change it.
 
@@ -805,7 +834,7 @@ assert share[3] / share[2] < 1.1
 # %% [markdown]
 # ## 9. Going further: in one line
 #
-# `tapelab.derivatives` has both. By definition row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is not this example's share of the
+# `tapelab.derivatives` has batch Jacobians and per-example gradients. By definition row $n$ is the derivative for the batch that holds example $n$ *alone*. With batch normalisation in training mode that is not this example's share of the
 # whole batch's: compare the rows' mean with the tape's gradient.
 
 
@@ -912,12 +941,12 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 #
 # - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal. `batch_jacobian` gets the diagonals with one backward pass for each output (sections 1 and 2).
 # - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which two were wrong here: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
-# - Behind batch normalisation, `batch_jacobian` returned the full Jacobian summed over the target's batch axis. One backward pass with random cotangents found it; cotangents of ones cannot (sections 5 and 6).
-# - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
+# - Behind batch normalisation, `batch_jacobian` returned the full Jacobian summed over the target's batch axis. One backward pass with random cotangents found it (sections 5 and 6).
+# - For second derivatives the inner `batch_jacobian` belongs inside the outer tape (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | under `vectorized_map`, with two rows or more: `tf.roll` with a negative axis, `tf.pad` with a constant other than 0 | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
+# | under `vectorized_map`, with two rows or more: `tf.pad` with a constant other than 0, `tf.roll` with a negative axis (in a Jacobian by `pfor` too) | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | `batch_jacobian` behind batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | independence of examples tested with cotangents of ones | batch normalisation passes | random cotangents |

@@ -219,7 +219,7 @@ ax.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# A measured time also holds `tanh`, the start of the operations, and memory.
+# A measured time also holds `tanh`, starting the operations, and memory.
 #
 # **The principle's hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
 #
@@ -270,6 +270,8 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 assert seconds["HVP"] < 10 * seconds["gradient"]
 assert large > 50 * ratios["picked_one_by_one", 1_000]  # it grows with the number of inputs
 assert ratios["picked_together", 100_000] == ratios["picked_together", 1_000] < 5
+_, check_sliced = numbers_written(lambda x: tf.reduce_sum(tf.sin(x[:200])), 100_000)
+assert 100_000 < check_sliced < 300_000
 check_x = tf.random.normal((1_000,))
 check_gradients = []
 for function in (picked_one_by_one, picked_together):
@@ -281,7 +283,7 @@ np.testing.assert_allclose(check_gradients[0], check_gradients[1], rtol=1e-6)
 
 # %% [markdown]
 # The derivative of one such slice is a vector of $n$ entries, all zero but one, and its rule writes every zero: 200 slices write $200\,n$ numbers.
-# `tf.gather` picks all at once, and its rule returns `IndexedSlices` here, the positions with their values. Slice once, not in a loop.
+# One slice, `x[:200]`, writes one such vector. `tf.gather` picks all at once, and its rule returns `IndexedSlices` here, the positions with their values.
 
 # %% [markdown]
 # ### Exercise: What freezing layers saves (8 min)
@@ -303,7 +305,7 @@ exercises.frozen.check(multiplications_of)
 # ## 2. Exponents: count, then time
 #
 # On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. A Hessian of $n$ weights has $n^2$ entries; `jacobian` fills it with $n$
-# products. Here are both for networks of nine sizes.
+# products. Here are both, for nine sizes.
 
 # %%
 data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
@@ -382,7 +384,7 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# In the right panel the smallest networks take nearly the same time: starting the operations costs a fixed amount, and there it is most of a call. A line fitted to these times mixes that amount into its slope. So take the exponents from the counts.
+# The smallest networks take nearly the same time: starting the operations costs a fixed amount, and there it is most of a call. A line fitted to these times mixes that amount into its slope. So take exponents from counts.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -392,6 +394,22 @@ np.testing.assert_allclose([exponent(n, counted["Hessian"]), exponent(n, counted
 assert timed["Hessian"][-1] > timed["product"][-1]
 ratio = timed["Hessian"] / timed["product"]
 assert np.median(ratio[-3:]) > np.median(ratio[:3])
+assert np.all(np.array(counted["Hessian"]) <= n * counted["product"])
+assert np.all(
+    np.array(counted["product"]) <= 3 * np.array([multiplications(tf.function(gradient_of), w) for w, _ in points])
+)
+
+
+@tf.function
+def check_jacobian():
+    with tf.GradientTape() as check_tape:
+        check_h = tf.tanh(tf.tanh(x @ weights[0]) @ weights[1])
+        check_outputs = tf.reduce_mean(check_h @ weights[2], axis=0)
+    return check_tape.jacobian(check_outputs, weights)
+
+
+check_backward = count["gradient"] - count["forward"]
+assert 10 * check_backward <= multiplications(check_jacobian) - count["forward"] < 2 * 10 * count["forward"]
 for w, v in points[:3]:
     np.testing.assert_allclose(tf.linalg.matvec(whole_hessian(w, v), v), product_with(w, v), rtol=1e-3, atol=1e-3)
 
@@ -521,7 +539,7 @@ del tape_again
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
 # pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation.
 # `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a weight of this chain, a tensor, taken from outside
-# gets `None`; a variable gets its gradient.
+# gets `None`; a variable gets its gradient. A Hessian–vector product of this chain, or forward mode, is then an error.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 
@@ -609,10 +627,10 @@ right.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: so $M$ is about $\sqrt{2n}$, not $2\sqrt n$. A chain of 1024 layers takes 46 results instead of 64.
+# Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: $M$ is about $\sqrt{2n}$. A chain of 1024 layers takes 46 results instead of 64.
 #
-# Set checkpoints within the blocks, and the root gives way too. With $s$ checkpoints, the start included, and at most $r$ runs of a layer before the
-# one that is recorded for its backward step, the longest chain has
+# Set checkpoints within the blocks, and the root gives way too. Let a layer run at most $r$ times without a tape, and then once on it. With $s$
+# checkpoints, the start included, the longest chain has
 #
 # $$\binom{s + r}{s}$$
 #
@@ -672,12 +690,14 @@ print("dropout:          ", redrawn)
 print("stateless dropout:", dropped_with_a_gradient(stateless))
 
 # %% [markdown]
-# A quarter, and no warning. The stateless operation draws the same numbers from its seed again.
+# A quarter, and no warning; a seeded Keras `Dropout` does the same. The stateless operation repeats its numbers.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 180 < redrawn < 320
 assert dropped_with_a_gradient(stateless) == 0
+check_layer = tf.keras.layers.Dropout(0.5, seed=seed)
+assert 180 < dropped_with_a_gradient(lambda h: check_layer(h, training=True)) < 320
 check_norm, check_batch = tf.keras.layers.BatchNormalization(momentum=0.5), tf.random.normal((8, 3)) + 4.0
 with tf.GradientTape() as check_tape:
     check_tape.watch(check_batch)
@@ -685,10 +705,39 @@ with tf.GradientTape() as check_tape:
 check_tape.gradient(check_y, check_batch)
 np.testing.assert_allclose(check_norm.moving_mean, 0.75 * tf.reduce_mean(check_batch, axis=0), rtol=1e-4)
 
+
+def check_value(check_wrap):
+    check_h = start
+    for k in range(0, 24, 4):
+        check_h = check_wrap(block)(check_h, *chain[k : k + 4])
+    return tf.reduce_mean(check_h**2)
+
+
+def check_product(check_wrap):
+    with tf.GradientTape() as check_outer:
+        check_outer.watch(chain)
+        with tf.GradientTape() as check_inner:
+            check_inner.watch(chain)
+            check_y = check_value(check_wrap)
+        check_slopes = check_inner.gradient(check_y, chain)
+    return check_outer.gradient(check_slopes, chain, output_gradients=chain)
+
+
+def check_forward(check_wrap):
+    with tf.autodiff.ForwardAccumulator(chain[0], chain[0]) as check_accumulator:
+        check_y = check_value(check_wrap)
+    return [check_accumulator.jvp(check_y)]
+
+
+for check_run in (check_product, tf.function(check_product), check_forward):
+    assert all(np.any(part) for part in check_run(lambda function: function))
+    with np.testing.assert_raises_regex(NotImplementedError, "recompute_grad tried to transpose"):
+        check_run(tf.recompute_grad)
+
 # %% [markdown]
 # ## 5. Going further: eager, graph, XLA
 #
-# The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA. The next one is tiny: 30 weights.
+# A Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA. This one is tiny: 30 weights.
 #
 # **Predict.** By which factor is the graph faster than eager, once it is traced?
 
@@ -750,7 +799,7 @@ plt.show()
 # %% [markdown]
 # Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
 #
-# Tracing is paid by the first call, and by default again by a call with a new shape, dtype or Python number.
+# The first call pays for tracing, and by default so does one with a new shape, dtype or Python number.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -782,12 +831,15 @@ exercises.pays.check(pays_from)
 # %% [markdown]
 # ## 6. Going further: passes and memory together
 #
-# A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Forward mode holds no record: of a chain of layers it keeps the last value and a tangent. For layers of one width $w$ in
-# float32, **one pass at a time** holds
+# A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Forward mode holds no record: of a chain of layers it keeps the last value and a tangent. Passes that run at once need a tangent or a cotangent each. Bytes for one example, for layers of one width $w$ in
+# float32, beside the weights and the Jacobian:
 #
-# $$\text{forward: } 4w \cdot 2, \qquad \text{reverse: } 4w\,(\text{layers} + 1)$$
+# | passes | forward | reverse |
+# |---|---|---|
+# | one at a time | $4w \cdot 2$ | $4w\,(\text{layers} + 1)$ |
+# | all at once | $4w\,(1 + \text{inputs})$ | $4w\,(\text{layers} + \text{outputs})$ |
 #
-# bytes for one example, beside the weights and the Jacobian. Passes that run **all at once** need a tangent or a cotangent each: $4w\,(1 + \text{inputs})$ or $4w\,(\text{layers} + \text{outputs})$. In the figure all run at once. On the solid line both modes take the same number of passes, on the dashed one they hold the same bytes; the function has 24 layers of 256 units.
+# In the figure all run at once. On the solid line both modes take the same number of passes, on the dashed one they hold the same bytes, for 24 layers of 256 units.
 
 # %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
 modes.figure().show()
@@ -842,28 +894,37 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - In multiplications, the gradient of these dense layers costs at most three forward passes, a Hessian–vector product at most three gradients. This rests on backward rules that cost a small multiple of their operation; that of `x[i]` does not (section 1).
-# - A Hessian's work grew with the square of the number of weights, a product's with the number; the times show no clean exponent (section 2).
-# - A dense result's bytes follow from its shape and dtype. The chain's record grows with its layers; for one more forward pass, checkpoints bring it down to about $2\sqrt n$ with equal blocks, $\sqrt{2n}$ with unequal ones (sections 3 and 4).
+# - The bounds below rest on backward rules that cost a small multiple of their operation; that of `x[i]` does not (section 1).
+# - The counts show the exponents, the times do not (section 2).
+# - The chain's record grows with its layers; for one more forward pass, checkpoints bring it down to about $2\sqrt{\text{layers}}$ with equal blocks, $\sqrt{2\,\text{layers}}$ with unequal ones (sections 3 and 4).
+#
+# For dense layers with $n$ weights, in reverse mode and float32:
+#
+# | | backward passes | multiplications, at most | bytes of the result |
+# |---|---|---|---|
+# | gradient | 1 | 3 forward passes | $4n$ |
+# | Hessian–vector product | 2 | 3 gradients | $4n$ |
+# | Jacobian of $m$ outputs | $m$ | $1 + 2m$ forward passes | $4mn$ |
+# | Hessian | $1 + n$ | $n$ products | $4n^2$ |
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | timing the first call of a `tf.function` | tracing in the time | call once, then time |
 # | an exponent read off a few timings | the fixed cost in the slope | count |
-# | slices of a long vector in a loop | a gradient that writes a whole vector for each | slice or gather once |
+# | slices of a long vector in a loop | a gradient that writes a whole vector for each | gather once |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
-# | a deep network on a plain tape, short of memory | each layer's results are kept | `tf.recompute_grad` around blocks, their tensors as positional arguments |
-# | dropout that draws anew in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
+# | a deep network on a plain tape | each layer's results are kept | `tf.recompute_grad` around blocks, their tensors as positional arguments; first derivatives in reverse mode only |
+# | `tf.nn.dropout` or a seeded Keras `Dropout` in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**
 #
 # - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
 # - S. Linnainmaa (1976), ["Taylor expansion of the accumulated rounding error"](https://doi.org/10.1007/BF01931367): reverse accumulation, from his thesis of 1970.
 # - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
-# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what each mode costs, sparsity, checkpointing.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761).
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
 # - A. Griewank, A. Walther (2000), ["Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation"](https://doi.org/10.1145/347837.347846).
 # - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174).
 #
-# **Read next:** [00 Start here](00_start_here.ipynb) has the map of the collection.
+# **Read next:** [17 The gradient of the input](17_gradient_of_the_input.ipynb) opens part IV; [00 Start here](00_start_here.ipynb) has the map.

@@ -140,7 +140,7 @@ np.testing.assert_array_equal(x[i, 8:, 8:, 0], images.x_test[i])  # the quarter 
 # - take the gradient of a loss or a score by the input, and say why a small step along its sign does so much (section 1),
 # - draw a saliency map, and say what it shows and what it does not (section 2),
 # - compute integrated gradients, test that they add up, and choose their baseline knowingly (section 3),
-# - take the gradient by an inner layer, without the None that waits there (section 4),
+# - take the gradient by an inner layer, without the None that waits there, and choose a map by your question (section 4),
 # - ask whether a map depends on the network at all (section 5).
 
 # %% [markdown]
@@ -219,10 +219,26 @@ assert tf.reduce_max(tf.abs(stepped - x)) < epsilon + 1e-6
 assert tf.reduce_min(stepped) >= 0.0
 assert tf.reduce_max(stepped) <= 1.0
 
+
+@tf.function
+def steep_gradient(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, 1000 * model(x)))
+    return tape.gradient(loss, x)
+
+
+assert 0.9 < np.mean(~np.any(steep_gradient(x), axis=(1, 2, 3))) < 1  # scenes whose gradient is exactly 0
+found = x
+for _ in range(10):
+    found = tf.clip_by_value(found + epsilon / 4 * tf.sign(steep_gradient(found)), x - epsilon, x + epsilon)
+    found = tf.clip_by_value(found, 0.0, 1.0)
+assert accuracy(found) > accuracy(x) - 0.03
+
 # %% [markdown]
 # Ten steps find more. Twenty throws do not come near the one step. The questions do: they are the gradient by differences, from 257 forward passes. The tape took one forward and one backward pass.
 #
-# Multiply this network's logits by a thousand: no answer changes, but for nineteen scenes in twenty the loss's gradient is exactly 0 in float32, and the ten steps find nearly nothing. So count such scenes first.
+# Multiply this network's logits by a thousand: no answer changes, but for nineteen scenes in twenty the loss's gradient is exactly 0 in float32, and the ten steps find nearly nothing (the check). So count such scenes first.
 #
 # ### Exercise: Towards an answer of your choice (6 min)
 #
@@ -239,7 +255,7 @@ exercises.towards.check(towards)
 # %% [markdown]
 # ## 2. A saliency map
 #
-# Which pixels does an answer hang on? The first attempt, Simonyan's **saliency map**, is the size of the gradient of a *score*, pixel by pixel. Two things must be chosen. Which class: here the true one. And which score: the logit, or the probability after the softmax.
+# Which pixels does an answer hang on? That can be four questions, and each has maps of its own. The first: **what would a small change of this pixel do?** The size of the gradient of a *score* says it, pixel by pixel: Simonyan's **saliency map**. Which class? Here the true one. And which score: the logit, or the probability after the softmax?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -261,7 +277,7 @@ for name, gradient in (("logit", saliency), ("probability", of_probability)):
     print(f"gradient of the {name:11}: median size {np.median(sizes):.1e}, smallest {sizes.min():.0e}")
 
 # %% [markdown]
-# Where this network gives the digit a probability of 0.999, the softmax is flat: the probability's gradient is small where the answer is clearest. **Take the logit**, or mind the scale. Add one function of the picture to all ten logits, and no probability changes, but this map does; the logit's lead over the largest of the others is free of that.
+# Where this network gives the digit a probability of 0.999, the softmax is flat: the probability's gradient is small where the answer is clearest. **Take the logit.** (Or its lead over the largest of the others, which is free of what all ten logits share.)
 #
 # Since you know where each digit stands, a map can be graded: which *share* of it lies in the right quarter? A map that does not know the place has a quarter there in the mean.
 
@@ -305,29 +321,32 @@ assert 0.5 < grades["gradient"] < 0.85
 assert abs(grades["of the probability"] - grades["gradient"]) < 0.08
 sizes = [np.median(np.linalg.norm(np.reshape(each, [len(x), 256]), axis=1)) for each in (saliency, of_probability)]
 assert sizes[1] < sizes[0] / 20
+on_black_pixels = tf.reduce_sum(tf.where(x == 0, tf.abs(saliency), 0.0)) / tf.reduce_sum(tf.abs(saliency))
+assert 0.25 < on_black_pixels < 0.75
 near = x[:8] + 1e-3 * coins[:8]
 first_order = tf.reduce_sum(saliency[:8] * (near - x[:8]), axis=[1, 2, 3])
 moved = tf.gather(model(near) - model(x[:8]), y[:8], batch_dims=1)
 assert np.median(np.abs(moved - first_order)) < 0.05 * np.median(np.abs(moved)) + 1e-4
 
 # %% [markdown]
-# The map's larger part lies in the quarter, and inside it you see speckle and no digit. The derivative answers the question that it was asked: *what would a small change of this pixel do?* It does not answer *what did this pixel contribute?* Compared with a black picture a black pixel has contributed nothing, and a change of it may do a lot.
+# The map's larger part lies in the quarter, and inside it you see speckle and no digit. This network of convolutions, ReLUs and maxima is **piecewise linear**: its gradient jumps where one piece ends and the next begins.
 #
-# And this network of convolutions, ReLUs and maxima is **piecewise linear**: its gradient jumps where one piece ends and the next begins. Smilkov's *SmoothGrad* therefore averages over noisy copies of the picture; a variant averages the squares. Here is what the noise buys, and beside it the rival that needs none: the one gradient, squared.
+# Smilkov's **SmoothGrad** therefore asks the same question of noisy copies of the picture, and averages; a variant averages the squares. The rival needs no noise: the one gradient, squared.
 
 # %% tags=["nbval-ignore-output"]
 noisy = [score_gradient(x + rng.normal(scale=0.15, size=x.shape).astype("float32"), y) for _ in range(25)]
-grades["mean of 25"] = share(tf.reduce_mean(noisy, axis=0))
+smooth = tf.reduce_mean(noisy, axis=0)
+grades["SmoothGrad"] = share(smooth)
 squared = {
     "gradient": share(saliency, power=2),
     "mean of 25 squares": share(tf.sqrt(tf.reduce_mean(tf.square(noisy), axis=0)), power=2),
 }
-print(f"one gradient: {grades['gradient']:.2f}, the mean of 25 with noise: {grades['mean of 25']:.2f}")
-print(f"squared, one: {squared['gradient']:.2f}, the mean of 25 with noise: {squared['mean of 25 squares']:.2f}")
+print(f"one gradient: {grades['gradient']:.2f}, SmoothGrad, the mean of 25: {grades['SmoothGrad']:.2f}")
+print(f"squared, one: {squared['gradient']:.2f}, the mean of 25 squares:    {squared['mean of 25 squares']:.2f}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert abs(grades["mean of 25"] - grades["gradient"]) < 0.06
+assert abs(grades["SmoothGrad"] - grades["gradient"]) < 0.06
 assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
 
@@ -337,11 +356,13 @@ assert squared["gradient"] > grades["gradient"] + 0.08
 # %% [markdown]
 # ## 3. Integrated gradients
 #
-# To say what the pixels *contributed* you need something to compare with: a **baseline** $b$, say a black picture. Walk from $b$ to $x$ in a straight line. The derivative of the score along the way is $(x - b)\cdot\nabla F$, and the fundamental theorem of calculus adds it up:
+# The second question: **what did this pixel contribute?** Compared with a black picture a black pixel has contributed nothing, however much a change of it would do. So name a **baseline** $b$: here black. The first attempt is **gradient × input**: each pixel's slope times its way, $(x_i - b_i)\,\partial F/\partial x_i$. Were $F$ straight, these would add up to $F(x) - F(b)$.
+#
+# It is not: the slope changes on the way. So walk from $b$ to $x$ in a straight line. The derivative of the score along it is $(x - b)\cdot\nabla F$, and the fundamental theorem of calculus adds it up:
 #
 # $$F(x) - F(b) = \int_0^1 (x - b)\cdot\nabla F\bigl(b + t(x - b)\bigr)\,\mathrm dt = \sum_i \underbrace{(x_i - b_i)\int_0^1 \frac{\partial F}{\partial x_i}\,\mathrm dt}_{A_i}.$$
 #
-# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$. The attributions *add up* to the difference of two outputs. This *completeness* is a test that your program can run.
+# $A_i$ is what Sundararajan, Taly and Yan call the **integrated gradient** of pixel $i$: the *mean* slope times the way. The attributions *add up* to the difference of two outputs. This *completeness* is a test that your program can run.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -360,21 +381,26 @@ def scores(x):
 
 black = tf.zeros_like(x)
 difference = scores(x) - scores(black)
+by_input = (x - black) * saliency
+sums = {"gradient × input": by_input}
+sums |= {f"{steps} steps": integrated_gradients(x, y, black, steps) for steps in (5, 20, 50)}
 gaps = {}
-for steps in (5, 20, 50):
-    attributions = integrated_gradients(x, y, black, steps)
-    gap = tf.abs(tf.reduce_sum(attributions, axis=[1, 2, 3]) - difference)
-    gaps[steps] = float(np.median(gap / tf.abs(difference)))
-    print(f"{steps:4} steps: the sum misses the difference of the outputs by {gaps[steps]:.2%}")
-grades["integrated gradients"] = share(attributions)
-print(f"share in the right quarter: {grades['integrated gradients']:.2f}, of the gradient {grades['gradient']:.2f}")
+for name, each in sums.items():
+    gap = tf.abs(tf.reduce_sum(each, axis=[1, 2, 3]) - difference)
+    gaps[name] = float(np.median(gap / tf.abs(difference)))
+    print(f"{name:16}: the sum misses the difference of the outputs by {gaps[name]:.1%}")
+attributions = sums["50 steps"]
+grades |= {"gradient × input": share(by_input), "integrated gradients": share(attributions)}
+for name in ("gradient × input", "integrated gradients"):
+    print(f"share in the right quarter, {name}: {grades[name]:.2f}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert gaps[50] < gaps[20] < gaps[5]
-assert gaps[50] < 0.01
+assert gaps["50 steps"] < gaps["20 steps"] < gaps["5 steps"]
+assert gaps["50 steps"] < 0.01
+assert gaps["gradient × input"] > 4 * gaps["50 steps"]
 assert -0.01 < grades["integrated gradients"] - grades["gradient"] < 0.1
-assert abs(share(saliency * x) - grades["integrated gradients"]) < 0.05  # the rival of one pass
+assert abs(grades["gradient × input"] - grades["integrated gradients"]) < 0.05
 weights = tf.constant(rng.normal(size=256), tf.float32)  # a linear score: attributions are w (x - b), by hand
 flat = tf.reshape(x, [-1, 256])
 with tf.GradientTape() as tape:
@@ -383,7 +409,7 @@ with tf.GradientTape() as tape:
 np.testing.assert_allclose(flat * tape.gradient(linear, flat), flat * weights, rtol=1e-6)
 
 # %% [markdown]
-# By this grade they are about as good as the gradient times the picture, from one pass (the check). They *add up*: that is what you pay fifty passes for.
+# By the share, the one pass of gradient × input is about as good. To *add up* is what you pay fifty passes for.
 #
 # **Predict.** Take a *white* baseline in place of the black one. About half of a scene's pixels are exactly black. How much of the attributions' total size falls on pixels that are exactly black?
 
@@ -445,7 +471,7 @@ exercises.integrated.check(integrated)
 # %% [markdown]
 # ## 4. The gradient by an inner layer
 #
-# A pixel is a small thing to ask about. The last convolution of the network has 32 channels of 8 by 8 places, and each place has seen a neighbourhood. Selvaraju's **Grad-CAM** asks there: how does the score depend on each channel, and where is that channel active? The first attempt:
+# The third question: **which places speak for the class?** The last convolution of the network has 32 channels of 8 by 8 places, and each place has seen a neighbourhood. Selvaraju's **Grad-CAM** asks there: how does the score depend on each channel, and where is that channel active? The first attempt:
 
 # %%
 features_of = tf.keras.Model(model.inputs, model.get_layer("features").output)
@@ -476,9 +502,7 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
 # %% [markdown]
 # Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and an active channel's gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average over all places followed, the two maps would be one.
 #
-# Behind this layer come a maximum and *one* dense layer, so a rival reads the second map off without a gradient: the dense layer's weight, times the channel's maximum, at its place (the check).
-#
-# A second rival: cover a patch of the picture with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: add up $(x - \text{grey})\cdot\nabla F$ over each patch.
+# The fourth question needs no gradient: **what happens without this patch?** Cover it with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: gradient × input with the baseline grey, added up over each patch.
 
 # %% tags=["nbval-ignore-output"]
 grey = tf.fill(x.shape, tf.reduce_mean(x))
@@ -506,10 +530,6 @@ np.testing.assert_array_equal(apart, features[:2])  # another tensor, with the s
 assert grades["multiplied place by place"] > grades["Grad-CAM"] + 0.1
 assert grades["covered patch by patch"] > grades["gradient"] + 0.05
 assert abs(grades["forecast by one gradient"] - grades["covered patch by patch"]) < 0.08
-weights_of_class = tf.gather(tf.transpose(model.layers[-1].kernel), y)[:, None, None]
-at_maxima = tf.where(features == tf.reduce_max(features, axis=[1, 2], keepdims=True), features, 0.0)
-read_off = tf.nn.relu(tf.reduce_sum(weights_of_class * at_maxima, axis=-1, keepdims=True))
-assert np.mean(np.isclose(read_off, by_place, atol=1e-4)) > 0.99
 active = tf.reduce_max(features, axis=[1, 2]) > 0
 winners = tf.reduce_sum(tf.cast(by_features != 0, tf.int32), axis=[1, 2])
 assert np.mean(winners[active] <= 1) > 0.95  # an active channel's gradient is at one place
@@ -522,8 +542,40 @@ np.testing.assert_allclose(
     flat_gradient, tf.reduce_mean(flat_gradient, [1, 2], keepdims=True) + 0 * features, atol=1e-6
 )
 
+# %% alt="Images. One scene, its digit's quarter framed, and seven maps of it. Gradient and SmoothGrad are speckled and reach over the frame; gradient \u00d7 input and integrated gradients are dark where the scene is black; Grad-CAM is coarse and bright outside the frame, too; multiplied place by place it is bright in a few places inside; the covers make one broad bright spot." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: one scene, seven maps, and each map's share over all scenes
+maps = {
+    "gradient": saliency,
+    "SmoothGrad": smooth,
+    "gradient × input": by_input,
+    "integrated gradients": attributions,
+    "Grad-CAM": tf.image.resize(grad_cam, [16, 16], "nearest"),
+    "multiplied place by place": tf.image.resize(by_place, [16, 16], "nearest"),
+    "covered patch by patch": falls["covered patch by patch"],
+}
+i = shown[0]
+_, axes = plt.subplots(2, 4, figsize=(11, 6.2), layout="constrained")
+axes[0, 0].imshow(x[i, :, :, 0], cmap="gray")
+axes[0, 0].set_title("scene")
+for ax, (name, each) in zip(axes.flat[1:], maps.items(), strict=True):
+    ax.imshow(np.abs(each[i, :, :, 0]), cmap="viridis")
+    ax.set_title(f"{name}\nshare {grades[name]:.2f}")
+for ax in axes.flat:
+    frame(ax, i)
+plt.show()
+
 # %% [markdown]
-# With grey as the cover its share is above the gradient's, from sixty-four forward passes. But forecast by *one* gradient, the falls have nearly the same share. What the passes buy is the plain answer: *what happens without this patch?*
+# Choose by your question:
+#
+# | You ask | Take | Passes | What you saw |
+# |---|---|---|---|
+# | What would a small change do? | gradient | 1 | speckle, on black pixels too |
+# | | SmoothGrad | 25 | here as good as one |
+# | What did it contribute, compared with $b$? | gradient × input | 1 | nothing where $x_i = b_i$; does not add up |
+# | | integrated gradients | 50 | nothing there either; adds up |
+# | Which places speak for the class? | Grad-CAM | 1 | forgets where the gradient was |
+# | | multiplied place by place | 1 | keeps it |
+# | What happens without this patch? | covers | 64 | the plain answer; one gradient forecasts nearly the same share |
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #
@@ -593,7 +645,7 @@ assert alike["size of the gradient"] < 0.4
 assert accuracy(x) > 0.93  # the trained weights are back
 
 # %% [markdown]
-# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. Both maps have the factor $x_i - b_i$: where the scene is black both are exactly 0, and about half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival answers, too, that has seen no network: it takes each quarter for as bright as it looks like the *mean* of all training digits.
+# By the number, integrated gradients of a network that knows *nothing* are nearly those of the trained one. By the picture they are not. Both maps have the factor $x_i - b_i$: where the scene is black both are exactly 0, and about half of the pixels are black. Leave those out, and ask the two maps where the digit is. A rival has seen no network: it marks each quarter by how much that looks like the *mean* of all training digits.
 
 # %% tags=["nbval-ignore-output"]
 bright = np.where(x[:60] > 0, 1.0, np.nan)
@@ -629,7 +681,9 @@ assert np.mean(x == 0) > 0.4
 assert of_mean_digit > max(trained for trained, _ in pointing.values()) + 0.03
 
 # %% [markdown]
-# The three maps did depend on the network. For the last two the first measure hid it: a similarity that counts what is equal by construction. What likeness is left where the scene is not black may come from that factor, too. The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and they fall when the weights are drawn anew; the mean digit's stays. If you want to trust a map of your own data, plant something whose place you know, and then take the training away.
+# The three maps did depend on the network. For the last two the first measure hid it: it counts what is equal by construction.
+#
+# The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and fall when the weights are drawn anew; the mean digit's stays. To trust a map of your own data, plant something whose place you know, and then take the training away.
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -669,9 +723,9 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # ## Recap
 #
 # - `tape.watch(x)` and a gradient by the picture: one backward pass for all pixels. A step of $\varepsilon$ along its signs changes the loss by $\varepsilon\lVert g\rVert_1$ to first order, before the clip, here many times what random signs do (section 1).
-# - A saliency map is the size of the logit's gradient. It says what a small change would do, not what a pixel contributed (section 2).
-# - Integrated gradients add up to a difference of two outputs, which is a test. The baseline says compared with what, and pixels that equal it get nothing (section 3).
-# - What you differentiate by must lie on the way to the score: one model with two outputs. Averaging the gradient over places forgets where it was (section 4).
+# - A saliency map says what a small change would do, not what a pixel contributed (section 2).
+# - Integrated gradients add up to a difference of two outputs, which is a test. The baseline says compared with what (section 3).
+# - What you differentiate by must lie on the way to the score: one model with two outputs. The table has four questions and their maps (section 4).
 # - Randomise the weights and draw the map again. A similarity hid the change here: it counted pixels that are 0 in both maps. Ask whether a share of something known falls with the weights (section 5).
 #
 # | Trap | What you see | What to do |

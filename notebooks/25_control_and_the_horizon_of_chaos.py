@@ -68,6 +68,7 @@ def double_pendulum(s):
 
 
 def runge_kutta(rates, s, dt):
+    """One step of the classical method."""
     k1 = rates(s)
     k2 = rates(s + dt / 2 * k1)
     k3 = rates(s + dt / 2 * k2)
@@ -102,7 +103,7 @@ for t in (1, 5, 10, 15, 20):
     print(f"after {t:2} s, float32 and float64 differ by {gap[200 * t]:.0e}")
 
 # %% [markdown]
-# A rod hangs from a fixed point, a second rod hangs from the first, and each has a mass at its end: a **double pendulum**. Both rods are raised and let go. A step is one of the classical Runge–Kutta method, with four evaluations of the rates of change. The same program runs twice from the same start,
+# A rod hangs from a fixed point, a second rod hangs from the first, and each has a mass at its end: a **double pendulum**. Both rods are raised and let go. The same program runs twice from the same start,
 # in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common, and no line is at fault. A derivative along one of the two runs says when this happens, and how long a gradient through the simulation is of use.
 #
 # **You will be able to**
@@ -118,7 +119,7 @@ for t in (1, 5, 10, 15, 20):
 #
 # First a simulation where all goes well. A motor pushes a cart on a rail, and a pole hangs from the cart. After 3 s the pole is to stand upright, at rest, with the cart back where it was. The state is $s = (x, q, v, w)$: the cart's place, the pole's angle
 # from hanging, and their speeds. There are 120 steps of 25 ms, and in each one force: 120 parameters.
-# The program takes a number $u_t$ for each step, and makes it a force of $15 \tanh u_t$ newtons. The derivatives are with respect to the $u_t$; for short, the text calls these numbers the forces, and the code `controls`.
+# The program takes a number $u_t$ for each step and makes it a force of $15 \tanh u_t$ newtons. The derivatives are with respect to the $u_t$; for short, the text calls these numbers the forces, and the code `controls`.
 # The cost adds up the squared misses of the last state, and small prices for leaving a rail that reaches one metre to each side, and for force.
 
 
@@ -138,9 +139,9 @@ def push(s, u):
     return runge_kutta(lambda s: cart_and_pole(s, force), s, 0.025)
 
 
-def simulate(controls):
-    """All states; the controls' first axis is time, a second one would be a batch."""
-    s = tf.zeros([*controls.shape[1:], 4], controls.dtype)
+def simulate(controls, nudge=0.0):
+    """All states; the controls' first axis is time, a second one would be a batch. The start is zero, plus a nudge."""
+    s = nudge + tf.zeros([*controls.shape[1:], 4], controls.dtype)
     path = tf.TensorArray(s.dtype, controls.shape[0])
     for t in tf.range(controls.shape[0]):
         s = push(s, controls[t])
@@ -282,7 +283,7 @@ assert len(found_costs) <= 650  # a line search that has begun ends
 assert np.max(np.abs(swung[:, 0])) < 1.1
 
 # %% [markdown]
-# It swings to the right, then to the left by more than a radian, then up on the right, and arrives upright and at rest.
+# It swings to the right, to the left by more than a radian, then up on the right, and arrives upright and at rest.
 
 # %% [markdown]
 # What would you do without a tape? Search fewer numbers: a *broken line* has all 120 $u_t$ from its values at a few corners. Two rivals search for these:
@@ -337,7 +338,7 @@ def by_differences(corners, budget):
 
 
 # %% [markdown]
-# Counted in operations, a gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many as L-BFGS.
+# A gradient costs a few simulations ([16](16_what_derivatives_cost.ipynb)), so each rival may make three times as many as L-BFGS.
 #
 # **Predict.** How many times as large as L-BFGS's will CEM's cost be in the end?
 
@@ -561,7 +562,7 @@ assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
 assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
 
 # %% [markdown]
-# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here, between runs with the same steps.
+# Three digits more bought a few seconds: the formula has $\ln(1000)/\lambda$, however many digits there were before. float64 has a little more than twice the digits of float32, and so, by the formula, a little more than twice the horizon: less than a minute here.
 
 # %% [markdown]
 # ### Exercise: Each step rounds (8 min)
@@ -579,7 +580,7 @@ exercises.rounding.check(errors)
 # %% [markdown]
 # ## 5. Correct and useless
 #
-# Now the gradient. The state after 20 s has a derivative with respect to the start: the last product. The tape computes it without any approximation but rounding, in float32 as well.
+# The state after 20 s has a derivative with respect to the start: the last product. The tape computes it without any approximation but rounding, in float32 as well.
 #
 # **Predict.** How many digits of the float32 Jacobian over 20 s are those of the float64 one?
 
@@ -602,7 +603,7 @@ assert disagreement[200] < 1e-3
 # %% [markdown]
 # None. Each of the two is, up to rounding, the derivative of a run; but these are two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
 #
-# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent, its slope the chain rule once more: the height's derivative with respect to the two angles, times their entries in the first column of the product.
+# Would more digits help? Take float64, and the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent: the chain rule, with the first column of the product.
 
 # %%
 shifts = np.linspace(-0.1, 0.1, 201)
@@ -645,18 +646,36 @@ assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
 assert abs(slope(4000)) > 1e3
 
 # %% [markdown]
-# On the left the tangent holds for a hundredth of a radian. On the right the slope is right too, but within about $1/\lVert J \rVert$, a hundred-billionth of a radian. A step that short is of no use.
+# On the left the tangent holds for a hundredth of a radian. On the right the slope is right too, but for a step too short to be of use.
 #
-# And the swing-up? Was its gradient of use because 3 s are short? Give the motor 12 s, and start near zero again. The product of the Jacobians *along the controlled path* answers:
+# And the swing-up? Was its gradient of use because 3 s are short? Give the motor 12 s, and search from near zero again. Beside it stand sixteen paths of 12 s with nearly full force, left or right by chance in each step. What is the largest nudge of the pole's first angle for which the tangent misses the change at the end by at most half? The double pendulum is asked, too.
 
 
 # %% tags=["nbval-ignore-output"]
-def growth_along(controls):
-    """The angle at the end, and the largest norm of the product on the way."""
+nudges = np.append(0.0, np.geomspace(1e-14, 1, 200))
+
+
+def reach(ends, column):
+    """The largest nudge for which the tangent holds; `ends` are the states at the end, one for each nudge."""
+    tangent = nudges[:, np.newaxis] * column
+    miss = np.linalg.norm(ends - ends[0] - tangent, axis=1)
+    return nudges[miss <= np.linalg.norm(tangent, axis=1) / 2].max()
+
+
+bundle = trajectory(tf.constant(released + nudges[:, np.newaxis] * np.eye(4)[0])).numpy()
+of_pendulum = [(growth[t], reach(bundle[t], J[t, :, 0])) for t in range(200, chaos_steps + 1, 200)]
+
+
+def along(controls):
+    """The largest norm of the product on the way, its norm at the end, the reach of the tangent, and the angle."""
+    controls = tf.constant(controls)
     path = compiled_simulate(controls).numpy()
     before = np.concatenate([np.zeros((1, 4)), path[:-1]])
     J = products(jacobians_of(push, tf.constant(before), controls))
-    return path[-1, 1], np.linalg.norm(J, ord=2, axis=(1, 2)).max()
+    same = tf.repeat(controls[:, tf.newaxis], len(nudges), axis=1)
+    ends = compiled_simulate(same, tf.constant(nudges[:, np.newaxis] * np.eye(4)[1]))[-1].numpy()
+    norms = np.linalg.norm(J, ord=2, axis=(1, 2))
+    return norms.max(), norms[-1], reach(ends, J[-1, :, 1]), path[-1, 1]
 
 
 first_longer = 0.1 * np.random.default_rng(seed + 1).normal(size=4 * steps)
@@ -664,17 +683,39 @@ with threadpool_limits(1):
     longer = scipy.optimize.minimize(
         evaluate, first_longer, jac=True, method="L-BFGS-B", options={"maxiter": 500, "maxfun": 200}
     )
-along = {count: growth_along(tf.constant(u)) for count, u in ((steps, found.x), (4 * steps, longer.x))}
-for count, (angle, norm) in along.items():
-    print(f"{0.025 * count:4.0f} s: upright missed by {abs(angle - np.pi):.0e} rad, the norm is at most {norm:.0f}")
+controlled = np.array([along(found.x), along(longer.x)])
+by_chance = np.array([along(u) for u in np.random.default_rng(seed).choice([-2.0, 2.0], (16, 4 * steps))])
+for count, (norm, _, _, angle) in zip((steps, 4 * steps), controlled, strict=True):
+    print(f"found, {0.025 * count:2.0f} s: upright missed by {abs(angle - np.pi):.0e} rad, norm at most {norm:.0f}")
+print(f"by chance, 12 s: the norm ends between {by_chance[:, 1].min():.0e} and {by_chance[:, 1].max():.0e}")
+
+# %% alt="Scatter plot. The largest nudge for which the tangent holds against the norm of the product, both axes logarithmic. The points fall from a tenth of a radian at a norm of ten to a hundred-billionth at a norm of a hundred billion, along the dashed line of one over the norm. The double pendulum's points cover the whole line. The two found swing-ups lie at its upper left end, and the paths by chance, all of 12 s, are spread over several powers of ten." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: how far a tangent holds
+_, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+ax.loglog(*np.transpose(of_pendulum), "o", color=plots.BLUE, label="double pendulum, 1 s to 20 s")
+ax.loglog(*by_chance[:, 1:3].T, "s", color=plots.ORANGE, label="cart, forces by chance, 12 s")
+ax.loglog(*controlled[:, 1:3].T, "*", color=plots.RED, markersize=14, label="cart, forces found, 3 s and 12 s")
+line = np.array([10.0, growth.max()])
+ax.loglog(line, 1 / line, "--", color=plots.GREY, label="1/norm")
+ax.set(
+    title="The norm says how far a tangent holds",
+    xlabel="norm of the product",
+    ylabel="largest nudge it holds for (rad)",
+)
+ax.legend()
+plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert all(norm < 1e4 for _, norm in along.values())
-assert all(abs(angle - np.pi) < 0.1 for angle, _ in along.values())
+assert all(controlled[:, 0] < 1e4)
+assert all(np.abs(controlled[:, 3] - np.pi) < 0.1)
+all_paths = np.concatenate([of_pendulum, by_chance[:, 1:3], controlled[:, 1:3]])
+assert np.all(np.abs(np.log10(all_paths.prod(axis=1))) < 2.5)
+assert np.corrcoef(np.log(all_paths.T))[0, 1] < -0.9
+assert by_chance[:, 1].max() > 100 * by_chance[:, 1].min()
 
 # %% [markdown]
-# The norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times, while the double pendulum's had passed $10^4$ after 10 s. That a search arrives it does not promise. **Look at the norm along the path, not at the number of seconds.**
+# Wherever a point lies, its tangent holds for roughly $1/\lVert J \rVert$. The paths by chance take 12 s each, and their norms lie powers of ten apart. Along the found ones the norm stays below a few hundred, over 12 s as over 3 s, and L-BFGS swings the pole up both times. That a search arrives it does not promise. **Look at the norm along the path, not at the number of seconds.**
 #
 # Past the horizon, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
 # they do without derivatives, add noise and average the values ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5).
@@ -837,7 +878,7 @@ assert difference < 1e-3
 # - With such a gradient L-BFGS finds a swing-up. With three times the simulations the cross-entropy method ended over a thousand times higher, differences of twelve numbers as low, and differences of all 120 higher (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system, on average; it is not the product of the norms (section 3).
 # - The runs in float32 and float64 parted at about $\varepsilon \lVert J_t \rVert = 1$. Three digits more bought a few seconds (section 4).
-# - Past the horizon the gradient was correct and useless: another precision gave another one, and it held in too small a neighbourhood. Look at the norm along the path: over 12 s a controlled swing-up was far within its horizon. The tape's derivative of a long average exploded in Lorenz's system, where a difference with a step that is not small found a moderate one (sections 5 and 7).
+# - Past the horizon the gradient was correct and useless: another precision gave another one. The tangent held for roughly $1/\lVert J \rVert$, whatever the seconds. The tape's derivative of a long average exploded in Lorenz's system; a difference with a step that is not small found a moderate one (sections 5 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 2 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 24 to read, 3 more to go further, 21 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -692,8 +692,64 @@ from_noise = tf.constant(0.5 + rng.normal(size=unseen.shape), tf.float32)
 settled, _ = settle(score_of_images, taught, from_noise, kicks(len(unseen), 64))
 made = clean_image(taught, settled).numpy()
 
+# %% alt="Images. Three rows of fifteen small grey images. Top, noise. Middle, what it settled to: digits under grey specks. Bottom, the same digits without the specks; most can be read." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: from noise to digits
+_, axes = plt.subplots(3, 1, figsize=(9, 2.2), layout="constrained")
+stages = {"noise": from_noise, "settled": settled, "made": made}
+for ax, (name, stage) in zip(axes, stages.items(), strict=True):
+    tiles = np.pad(np.reshape(stage[:15], (15, 8, 8)), ((0, 0), (0, 0), (1, 1)))
+    ax.imshow(np.concatenate(tiles, axis=1), cmap="gray_r", vmin=0, vmax=1)
+    ax.set(xticks=[], yticks=[], ylabel=name)
+axes[0].set_title("Noise settles, and the network takes the blur off")
+plt.show()
+
 # %% [markdown]
-# The rivals' images are drawn from one Gaussian, fitted to the training images; and from ten Gaussians, twice: one for each digit, a rival that is told the labels; and as a mixture that EM fits without them.
+# **What does one probe save?** The batch Jacobian takes 64 backward passes for the exact trace. Both losses, on unseen images with a blur:
+
+
+# %% tags=["nbval-ignore-output"]
+def exact_of_blurred(w, x, v):
+    """The loss with the whole batch Jacobian, 64 passes; v is not used."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        s = score_of_images(w, x)
+    traces = tf.linalg.trace(tape.batch_jacobian(s, x))
+    return tf.reduce_mean(traces + 0.5 * tf.reduce_sum(s**2, axis=1))
+
+
+@tf.function
+def gradient_of(objective, w, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        value = objective(w, x, v)
+    return value, tape.gradient(value, w)
+
+
+def probe_of_images(w, x, v):
+    return one_probe(w, x, v, score_of_images)
+
+
+noise = np.float32(rng.normal(size=unseen.shape))
+blurred = unseen + np.float32(tau) * noise
+x, v = tf.constant(blurred), tf.constant(signs(blurred.shape), tf.float32)
+found, milliseconds = {}, {}
+for name, objective in {"one probe": probe_of_images, "exact trace": exact_of_blurred}.items():
+    found[name] = gradient_of(objective, taught, x, v)  # compiles
+    begin = time.process_time()
+    for _ in range(5):
+        gradient_of(objective, taught, x, v)
+    milliseconds[name] = 200 * (time.process_time() - begin)
+    print(f"{name:11} loss {found[name][0]:.0f}, its gradient in {milliseconds[name]:.0f} ms of processor time")
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert milliseconds["exact trace"] > 4 * milliseconds["one probe"]
+np.testing.assert_allclose(found["one probe"][0], found["exact trace"][0], rtol=0.05)
+
+# %% [markdown]
+# The losses are close, and the exact trace takes many times the processor time.
+#
+# **Are they good?** The rivals' images are drawn from one Gaussian, fitted to the training images; from ten Gaussians, one for each digit, a rival that is told the labels; and from a mixture of ten that EM fits without them.
 
 # %%
 covariance = np.cov(digits.T)
@@ -716,7 +772,7 @@ for ax, name in zip(axes, ("unseen", "made", "ten Gaussians by EM"), strict=True
 plt.show()
 
 # %% [markdown]
-# How good are they? The distance to the nearest training image tells copies (it is too small) from clouds (too large). The label of that nearest image tells which digits occur. And a support vector machine is trained to tell the 360 made images from 360 unseen ones: right in half of the cases if there is nothing to tell.
+# The distance to the nearest training image tells copies (it is too small) from clouds (too large). The label of that nearest image tells which digits occur. And a support vector machine is trained to tell the 360 made images from 360 unseen ones: right in half of the cases if there is nothing to tell.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -735,17 +791,28 @@ for name, points in collections.items():
 occur = np.bincount(images.y_train[to_training(made).argmin(axis=1)], minlength=10) / len(made)
 print("share of each digit among the made ones:", np.round(occur, 2))
 
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert 0.9 < np.median(nearest["made"]) / np.median(nearest["unseen"]) < 1.25
+assert np.mean(nearest["made"] < 0.3) < 0.01  # no copies
+assert np.median(nearest["one Gaussian"]) > 1.3 * np.median(nearest["unseen"])
+assert occur.min() > 0.02
+assert occur.max() < 0.25
+assert 0.7 < told_apart["made"] < 0.96
+assert abs(told_apart["made"] - told_apart["ten Gaussians, told the labels"]) < 0.15
+assert abs(told_apart["made"] - told_apart["ten Gaussians by EM"]) < 0.15
+assert told_apart["one Gaussian"] > told_apart["made"]
+assert abs(told_apart["ten Gaussians by EM"] - told_apart["ten Gaussians, told the labels"]) < 0.08
+
 # %% [markdown]
-# In this run all ten digits occur, 5 to 19 % of the made ones each. They are no copies: the nearest training image is about as far from a made digit as from an unseen real one, 1.07 against 1.05 in the median.
+# All ten digits occur. They are no copies: the nearest training image is about as far from a made digit as from an unseen real one. They are not perfect: the support vector machine is right far more often than in half of the cases. With the ten Gaussians of either kind it is right about as often: for such digits you need no network.
 #
-# They are not perfect: the support vector machine is right in 85 of 100 cases. With the ten Gaussians that were told the labels it is right in 79, with EM's ten in 84. For such digits you need no network.
+# ## 7. Going further: is the score right?
 #
-# And the score itself? $x + \tau^2 s(x)$ ought to be near the clean image, and in the mean square nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
+# The image $x + \tau^2 s(x)$ ought to be near the clean one, and in the mean square nothing comes nearer than the true score's $D$. So clean the blurred unseen images, by the score of each rival, and cut off what leaves the pixels' range, $[0, 1]$, which the network cannot leave. The mixture of ten is blurred by adding $\tau^2$ to its variances. Denoising (section 4) trains the same network from the same start with as many steps.
 
 
 # %% tags=["nbval-ignore-output"]
-noise = np.float32(rng.normal(size=unseen.shape))
-blurred = unseen + np.float32(tau) * noise
 blurred_gaussian = np.linalg.inv(covariance + tau**2 * np.eye(64))
 
 
@@ -773,51 +840,10 @@ for name, of_rival in scores.items():
     cleaned[name] = float(np.min(squares))
     print(f"{name:28} mean squared error of a pixel {cleaned[name]:.4f}")
 
-
-def exact_of_blurred(w, x, v):
-    """The loss with the whole batch Jacobian, 64 passes; v is not used."""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        s = score_of_images(w, x)
-    traces = tf.linalg.trace(tape.batch_jacobian(s, x))
-    return tf.reduce_mean(traces + 0.5 * tf.reduce_sum(s**2, axis=1))
-
-
-@tf.function
-def gradient_of(objective, w, x, v):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        value = objective(w, x, v)
-    return value, tape.gradient(value, w)
-
-
-def probe_of_images(w, x, v):
-    return one_probe(w, x, v, score_of_images)
-
-
-x, v = tf.constant(blurred), tf.constant(signs(blurred.shape), tf.float32)
-found, milliseconds = {}, {}
-for name, objective in {"one probe": probe_of_images, "exact trace": exact_of_blurred}.items():
-    found[name] = gradient_of(objective, taught, x, v)  # compiles
-    begin = time.process_time()
-    for _ in range(5):
-        gradient_of(objective, taught, x, v)
-    milliseconds[name] = 200 * (time.process_time() - begin)
-    print(f"{name:11} loss {found[name][0]:.0f}, its gradient in {milliseconds[name]:.0f} ms of processor time")
-
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
-assert 0.9 < np.median(nearest["made"]) / np.median(nearest["unseen"]) < 1.25
-assert np.mean(nearest["made"] < 0.3) < 0.01  # no copies
-assert np.median(nearest["one Gaussian"]) > 1.3 * np.median(nearest["unseen"])
-assert occur.min() > 0.02
-assert occur.max() < 0.25
-assert 0.7 < told_apart["made"] < 0.96
-assert abs(told_apart["made"] - told_apart["ten Gaussians, told the labels"]) < 0.15
-assert told_apart["one Gaussian"] > told_apart["made"]
 assert cleaned["one probe"] < 0.88 * cleaned["one Gaussian"]
 assert 0.9 < cleaned["ten Gaussians by EM"] / cleaned["one probe"] < 1.15
-assert abs(told_apart["ten Gaussians by EM"] - told_apart["ten Gaussians, told the labels"]) < 0.08
 assert cleaned["one probe"] < 0.92 * cleaned["kernel density, best of six"]
 assert 0.97 < cleaned["one probe"] / cleaned["denoising"] < 1.06
 check_nearest = np.argsort(to_training(digits), axis=1)[:, 1:41]  # a Gaussian on each image, shaped like its neighbours
@@ -828,18 +854,17 @@ local.precisions_ = np.linalg.inv(check_shapes + tau**2 * np.eye(64))
 check_cleaned = [part + tau**2 * mixture_score(local, part).numpy() for part in np.split(np.float64(blurred), 12)]
 assert np.mean((np.concatenate(check_cleaned).clip(0, 1) - unseen) ** 2) < 0.97 * min(cleaned.values())
 np.testing.assert_allclose(cleaned["no score"], tau**2 * np.mean(noise**2), rtol=1e-3)
-assert milliseconds["exact trace"] > 4 * milliseconds["one probe"]
 # The loss, which has no clean image in it, says how far the cleaned images are from the clean ones: in the mean over
 # the noise, so the excess of this draw's squares, which the loss has in it, is taken off.
 without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * (2 - np.mean(noise**2))
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close, at 0.0105 against 0.0100. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). The exact trace has its price now: by the batch Jacobian, its gradient takes many times the processor time of one probe's. A network trained with it cleaned a hundredth better.
+# In this run one probe cleans nearly as well as denoising, and the ten Gaussians that EM fits come close. One Gaussian and the kernel density estimate, whose Gaussians are round, are further off. But give each image's Gaussian the shape of its forty nearest images, and this formula cleans better than both networks, with nothing trained (the check). A network trained with the exact trace cleaned a hundredth better.
 #
-# The loss can be read, too, though no clean image appears in it: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus $32/\tau^2$ (Stein 1981).
+# Section 6's loss can be read, too, though no clean image appears in it: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus $32/\tau^2$ (Stein 1981).
 #
-# ## 7. Going further: the ring once more, with other numbers of steps
+# ## 8. Going further: the ring once more, with other numbers of steps
 #
 # In section 4 all networks had the same number of steps, and plain denoising takes no derivative with respect to $x$. So give denoising twice the steps, with section 4's best $\tau$, and the exact trace three quarters. All have one start and one schedule of learning rates, which was tuned for none.
 
@@ -879,7 +904,7 @@ assert ways["mixture of 5 Gaussians"] < 0.25 * min(equal_cost.values())
 # </details>
 
 # %% [markdown]
-# ## 8. Check it independently
+# ## 9. Check it independently
 #
 # The integration by parts needs no training to be checked: on a fine grid the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
 

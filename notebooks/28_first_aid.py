@@ -641,7 +641,7 @@ def repaired(trunk, head, other, x, y):
 exercises.second_head.check(cause, repaired)
 
 # %% [markdown]
-# An aside on `None` and 0. An optimiser with momentum has moved two variables once. In the next step one gets the gradient `None`, the other zeros.
+# An optimiser with momentum has moved two variables once. In the next step one gets the gradient `None`, the other zeros.
 #
 # **Predict.** Which of them moves in that step? "neither", "the one with None", "the one with zeros" or "both"
 
@@ -731,28 +731,7 @@ def repaired(hidden, output, x, y):
 
 exercises.first_layer.check(cause, repaired)
 
-# %% alt="Line plot. The size of the gradient of both layers over the first ten steps of training. That of the output layer starts high and falls. That of the first layer is exactly zero at step 0, and small but not zero from step 1 on; in the last steps it is the larger of the two." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: the two gradients in the first steps
-first_kernel, last_kernel = tf.Variable(hidden), tf.Variable(output)
-sizes = []
-for _ in range(11):
-    two = both_layers(first_kernel, last_kernel, x, y[:, None])
-    sizes.append([float(tf.norm(one)) for one in two])
-    for variable, one in zip((first_kernel, last_kernel), two, strict=True):
-        variable.assign_sub(0.2 * one)
-sizes = np.array(sizes)
-_, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
-ax.plot(sizes[:, 1], "s--", color=plots.RED, label="output layer")
-ax.plot(sizes[:, 0], "o-", color=plots.BLUE, label="first layer")
-ax.set(title="The gradients of a network that starts at 0", xlabel="step of training", ylabel="size of the gradient")
-ax.legend(frameon=False)
-plt.show()
-
 # %% [markdown]
-# The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
-#
-# Where *both* kernels of this network start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
-#
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that explodes (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). In the model, batch normalisation comes before the one dense layer.
 
 
@@ -803,6 +782,31 @@ def repaired(model, x, y):
 
 
 exercises.worse_than_fit.check(cause, repaired)
+
+# %% [markdown]
+# Case 14 again, over ten steps:
+
+# %% alt="Line plot. The size of the gradient of both layers over the first ten steps of training. That of the output layer starts high and falls. That of the first layer is exactly zero at step 0, and small but not zero from step 1 on; in the last steps it is the larger of the two." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the two gradients in the first steps
+first_kernel, last_kernel = tf.Variable(hidden), tf.Variable(output)
+sizes = []
+for _ in range(11):
+    two = both_layers(first_kernel, last_kernel, x, y[:, None])
+    sizes.append([float(tf.norm(one)) for one in two])
+    for variable, one in zip((first_kernel, last_kernel), two, strict=True):
+        variable.assign_sub(0.2 * one)
+sizes = np.array(sizes)
+_, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+ax.plot(sizes[:, 1], "s--", color=plots.RED, label="output layer")
+ax.plot(sizes[:, 0], "o-", color=plots.BLUE, label="first layer")
+ax.set(title="The gradients of a network that starts at 0", xlabel="step of training", ylabel="size of the gradient")
+ax.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
+#
+# Where *both* kernels of this network start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1006,7 +1010,8 @@ for check_number in (12, 14):
 for check_number, check_exercise in enumerate(exercises_of(exercises), start=1):  # wrong repairs fail, too
     for check_mistake in check_exercise.checker.mistakes:
         check_error = wrong_by(check_number, check_mistake.answer)
-        if check_mistake.code == "log_of_softmax":  # wrong at large logits alone, and these are small
+        if check_mistake.code in ("exponentials", "log_of_softmax", "one_further"):
+            # Wrong at large logits alone, and these are small; wrong if two variables stay, and here it is one.
             assert check_error < 1e-7
         else:
             assert check_error > 0.001, (check_number, check_mistake.code, check_error)

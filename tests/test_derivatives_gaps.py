@@ -33,10 +33,6 @@ def matrix(found):
     return np.reshape(found, (3, 3))
 
 
-def padded(x):
-    return tf.pad(tf.sin(x), [[1, 1], [0, 0]], constant_values=x[0, 0])
-
-
 def added(x):
     parts = [tf.sparse.SparseTensor([[0, i], [1, 2]], tf.sin(x[0, i : i + 2]), [2, 3]) for i in (0, 1)]
     return tf.sparse.to_dense(tf.sparse.add(*parts))
@@ -81,7 +77,7 @@ def lstm(x):
 
 # What TensorFlow differentiates wrongly in every way.
 LACKING = {
-    "a value to pad with": padded,
+    "a value to pad with": lambda x: tf.pad(tf.sin(x), [[1, 1], [0, 0]], constant_values=x[0, 0]),
     "an image transformed": warped,
     "an index twice": stitched,
     "colours": lambda x: tf.image.hsv_to_rgb(tf.sigmoid(x)),
@@ -570,11 +566,6 @@ def clips_its_cotangent(x):
 
 
 @tf.custom_gradient
-def drops_negative_cotangents(x):
-    return tf.identity(x), lambda upstream: tf.nn.relu(upstream)
-
-
-@tf.custom_gradient
 def scales_its_cotangent(x):
     return x**2, lambda upstream: 2.0 * x * upstream
 
@@ -591,18 +582,26 @@ WITH_TANGENTS = {
     "jacobian": lambda f, compile: jacobian(f, mode="forward", compile=compile)(PAIR),
     "batch_jacobian": lambda f, compile: batch_jacobian(f, mode="forward", compile=compile)(PAIR[None]),
     "ggnvp": gauss_newton,
+    "hessian": lambda f, compile: hessian(lambda x: tf.reduce_sum(f(x) ** 2), compile=compile)(PAIR),
 }
 
 
 @pytest.mark.thorough(keep=2, dear=1)
 @pytest.mark.parametrize("compile", ["eager", "graph"])
 @pytest.mark.parametrize("name", WITH_TANGENTS)
-def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):
+def test_what_needs_a_gradient_that_is_linear_refuses_another(name, compile):
     """Such as one that clips: it has products with cotangents, and those are no transpose of anything."""
-    for bent in (clips_its_cotangent, drops_negative_cotangents, tf.custom_gradient(lambda x: (x**2, tf.sign))):
+    dropping, rounding = (tf.custom_gradient(lambda x, rule=rule: (x**2, rule)) for rule in (tf.nn.relu, tf.sign))
+    for bent in (clips_its_cotangent, dropping, rounding):
         with pytest.raises(ValueError, match=r"is not linear in its cotangents.*test_derivatives_gaps"):
             WITH_TANGENTS[name](bent, compile)
     WITH_TANGENTS[name](scales_its_cotangent, compile)
+
+
+def test_the_look_for_a_linear_gradient_changes_nothing():
+    count = tf.Variable(0.0)
+    jvp(lambda x: scales_its_cotangent(x) + 0.0 * count.assign_add(1.0))(PAIR, tangents=PAIR)
+    assert count.numpy() == 1.0
 
 
 @pytest.mark.parametrize("pushed", [lambda f: jvp(f)(PAIR, tangents=PAIR), lambda f: linearize(f)(PAIR)])

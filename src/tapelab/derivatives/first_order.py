@@ -21,13 +21,8 @@ from tapelab.derivatives.costs import Plan
 from tapelab.derivatives.traced import LOOP, Call, Recording, Signature, dense, pair
 from tapelab.derivatives.transform import Computed, Recipe, Transform, direct, transform
 from tapelab.derivatives.wrong import Needs
-from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, behind
 from tapelab.process.tensorflow import Tensors, tf
 
-_HIDING = CALLS | BRANCHES | LOOPS
-_NOT_ENTERED = with_fact("valueless") | _HIDING
-_FLAT = with_fact("flat") - with_fact("valueless")
 Push = Callable[[Tensors], list[tf.Tensor | None]]
 
 
@@ -144,44 +139,8 @@ def linearized(
         pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
         return outer.gradient([product for product, _ in pairs], cotangents, [v for _, v in pairs])
 
-    if call.traced.custom:
-        _require_linear(call, end)
+    call.require_linear(end)
     return recording, push
-
-
-def _require_linear(call: Call, end: int | None) -> None:
-    """Raise where the derivative of products with cotangents depends on these: if they are linear, it does not."""
-    with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(call.sources)
-            outputs = call.evaluate()[:end]
-        cotangents = [tf.ones_like(output) for output in outputs]
-        outermost.watch(cotangents)
-        outer.watch(cotangents)
-        products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
-        pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
-    curved = any(found is not None for found in outermost.gradient(pushed, cotangents))
-    if curved or _reads([*pushed, *_flattened(products)], cotangents):
-        why = "is not linear in its cotangents, as one that clips or rounds them, or hides them from the tape"
-        if not call.traced.types.isdisjoint(_HIDING):
-            why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
-        raise ValueError(
-            f"{call.name}: products with tangents are not known, since a custom gradient {why}: "
-            f"{', '.join(call.traced.custom)}. Take products with cotangents instead (vjp, or a Jacobian in reverse "
-            "mode), or leave the custom gradient out"
-        )
-
-
-def _reads(ends: Tensors, starts: Tensors) -> bool:
-    """Whether tensors of a graph depend on others in any way, as by a comparison; calls and loops are not entered."""
-    return not tf.executing_eagerly() and not behind(ends, _NOT_ENTERED).isdisjoint(tensor.op for tensor in starts)
-
-
-def _flattened(ends: Tensors) -> Tensors:
-    """What is rounded, made an integer or stopped on the way: no derivative shows that the tensors depend on it."""
-    met = set() if tf.executing_eagerly() else behind(ends, _NOT_ENTERED)
-    flat = [op for op in met if op.type in _FLAT or all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs)]
-    return [before for op in flat if op.type not in _NOT_ENTERED for before in op.inputs]
 
 
 class _VJP(Recipe):

@@ -44,7 +44,7 @@ def hvp(
 
     Args:
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
-            says so.
+            says so. One that is not linear in its cotangents, as one that clips, is refused.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
         wrt, argnums, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
@@ -82,7 +82,7 @@ def hessian(
     Args:
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
             says so; where that is no gradient of anything, the matrix is not symmetric: rows as they come, and a
-            warning.
+            warning. One that is not linear in its cotangents, as one that clips, is refused.
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.

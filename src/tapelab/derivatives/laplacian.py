@@ -44,7 +44,8 @@ def laplacian(
     Args:
         f: takes and returns tensors, nested if need be; if ``batched``, with the batch as the first axis of sources and
             results; arguments that are not sources go along as for `batch_jacobian`. Where it has a
-            `tf.custom_gradient`, the gradient given is differentiated, as by `hessian`, and the plan says so.
+            `tf.custom_gradient`, the gradient given is differentiated, as by `hessian`, and the plan says so; one that
+            is not linear in its cotangents is refused.
         argnums: see `tapelab.derivatives`; the sum is over the elements of all these arguments. There is no ``wrt``:
             variables have no batch axis; the sum over theirs is a Hessian's trace (`CurvatureOperator.trace`).
         batched: whether each example has its own Laplacian. Otherwise all elements of the sources are summed over, for

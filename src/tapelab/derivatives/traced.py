@@ -15,14 +15,17 @@ from tapelab.derivatives.arguments import Container, Description, Sources, Wante
 from tapelab.derivatives.errors import UNCLEAR, CannotVectorizeError, UnconnectedSourceError, explained, told_line
 from tapelab.derivatives.wrong import Needs
 from tapelab.graphs.libraries import is_library
-from tapelab.graphs.operations import EFFECTS
-from tapelab.graphs.program import everything, has_custom_gradient, inside, place
+from tapelab.graphs.operations import EFFECTS, with_fact
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, behind, everything, has_custom_gradient, inside, place
 from tapelab.process.tensorflow import Tensors, tf
 
 # How rows are computed: one by one in a graph or eagerly; all at once; or, the fastest, not row by row at all.
 FASTEST, VECTORIZED, LOOP, EAGER = "fastest", "vectorised", "loop", "eager"
 _WRITES, _CHANGES = EFFECTS["writes"], EFFECTS["writes"] + EFFECTS["changes"]
 _UNREPEATABLE = _CHANGES + EFFECTS["draws"]
+_HIDING = CALLS | BRANCHES | LOOPS
+_NOT_ENTERED = with_fact("valueless") | _HIDING
+_FLAT = with_fact("flat") - with_fact("valueless")
 
 
 @dataclass(frozen=True)
@@ -292,6 +295,36 @@ class Call:
         if self.traced.custom:
             places = ", ".join(self.traced.custom)
             self.notes.append(f"the gradients given for them are differentiated, not what they compute: {places}")
+            self.require_linear(second=True)
+
+    def require_linear(self, end: int | None = None, *, second: bool = False) -> None:
+        """Raise ValueError if a custom gradient is not linear in its cotangents, for ``outputs[:end]``.
+
+        Then products with tangents are not known. Nor are second derivatives: TensorFlow comes back through the rule
+        with other cotangents than those for which it gave the gradient.
+        """
+        if not self.traced.custom or tf.executing_eagerly():  # a trace beside is looked into
+            return
+        found: list[bool] = []
+
+        def beside(*tensors: tf.Tensor) -> None:  # nothing of it is run: an evaluation may change variables
+            found.append(_is_curved(Call(self.signature, tensors, self.how), end))
+
+        tf.function(beside, autograph=False).get_concrete_function(*self.signature.specs)
+        if not found[-1]:
+            return
+        hidden, places = not self.traced.types.isdisjoint(_HIDING), ", ".join(self.traced.custom)
+        why = "is not linear in its cotangents, as one that clips or rounds them, or hides them from the tape"
+        if hidden:
+            why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
+        if second and hidden:
+            self.doubts.append(f"a custom gradient {why}: {places}")
+            return
+        what = "products with tangents are not known"
+        cure = "Take products with cotangents instead (vjp, or a Jacobian in reverse mode), or leave it out"
+        if second:
+            what, cure = "the second derivative would be wrong", "Leave it out, or take differences of the gradient"
+        raise ValueError(f"{self.name}: {what}, since a custom gradient {why}: {places}. {cure}")
 
     def require_scalar(self) -> None:
         """Raise ValueError unless the function returns one scalar."""
@@ -342,6 +375,26 @@ def nested(outer: Description, inner: Description) -> Description:
 def pair(first: Description, second: Description) -> Description:
     """Return the description of a pair."""
     return Container(tuple, (first, second))
+
+
+def _is_curved(call: Call, end: int | None) -> bool:
+    """Whether the derivative of products with cotangents depends on these: if they are linear, it does not."""
+    with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(call.sources)
+            outputs = call.evaluate()[:end]
+        cotangents = [tf.ones_like(output) for output in outputs]
+        outermost.watch(cotangents)
+        outer.watch(cotangents)
+        products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
+        pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
+    if any(found is not None for found in outermost.gradient(pushed, cotangents)):
+        return True
+    # What is rounded, made an integer or stopped on the way: no derivative shows that the products depend on it.
+    met = behind(products, _NOT_ENTERED)
+    flat = [op for op in met if op.type in _FLAT or all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs)]
+    before = [tensor for op in flat if op.type not in _NOT_ENTERED for tensor in op.inputs]
+    return not behind([*pushed, *before], _NOT_ENTERED).isdisjoint(tensor.op for tensor in cotangents)
 
 
 def _known(name: str, label: str, shape: tf.TensorShape) -> int:

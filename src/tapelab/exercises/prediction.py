@@ -29,6 +29,7 @@ class Prediction:
     options: tuple[str, ...] = ()
     rtol: float = 0.01
     _guess: Any = dataclasses.field(default=..., init=False, repr=False)
+    _was_right: bool = dataclasses.field(default=False, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -43,7 +44,7 @@ class Prediction:
         """
         value = [value, *others] if others else value
         value = value if self.options else _unquoted(value)
-        self._guess = ... if compare.has_gap(value) else value
+        self._guess, self._was_right = ... if compare.has_gap(value) else value, False
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
         elif _in_words(value) and not self.options and not any(_in_words(guess) for guess, _ in self.remarks):
@@ -63,7 +64,10 @@ class Prediction:
         right = self._agrees(result)
         lines = [f"{'✓' if right else '✗'} **Your guess:** {_shown(self._guess)} · **Result:** {_shown(result)}"]
         if right:
+            self._was_right = True
             lines.append("Your guess was right.")
+        elif self._was_right:  # the cell was changed since
+            lines.append("Your guess was right for the cell as it stood.")
         else:
             said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
             if type(self._guess) is int and _plain(result) == (self._guess,):
@@ -136,12 +140,8 @@ def _shown(value: Any) -> str:
     value = _plain(value)
     if isinstance(value, float):
         return f"`{value:.4g}`"
-    if compare.is_array(value):
-        return (
-            f"`{np.array2string(np.asarray(value), precision=4, threshold=20)}`"
-            if np.size(value) <= _MOST
-            else (compare.describe(value))
-        )
+    if compare.is_array(value) and np.size(value) <= _MOST:
+        return f"`{np.array2string(np.asarray(value), precision=4, threshold=20)}`"
     if isinstance(value, (list, tuple)):
         inner = ", ".join(_shown(part).strip("`") for part in value)
         inner += "," if isinstance(value, tuple) and len(value) == 1 else ""

@@ -95,6 +95,7 @@ def _gradients(random, dtype):
         (gradients([3.0, 4.0], [[12.0], [np.nan], [0.0]]), 6.5),
         (gradients([0.0, 0.0], [[0.0]]), 1.0),
         (gradients([10.0 * dtype.max**0.5, 3.0], [[1.0]]), 5.0),  # finite, and its square is not
+        (gradients([3e12, 4e12], [[0.0]]), 5.0),
         (gradients(random.normal(size=5), random.normal(size=(5, 6)), random.normal(size=6)), 0.2),
     ]
 
@@ -151,6 +152,13 @@ def _(gradients, limit):
     if not all(np.all(np.isfinite(g)) for g in gradients):
         return [tf.zeros_like(g) for g in gradients]
     return tf.clip_by_global_norm(gradients, limit)[0]
+
+
+@clip_or_skip.mistake("long_skipped")
+def _(gradients, limit):
+    """Right, but where the norm is large and finite: such a step is not skipped, but cut to the limit."""
+    clipped, norm = tf.clip_by_global_norm(gradients, limit)
+    return [tf.where(norm < 1e6, g, tf.zeros_like(g)) for g in clipped]
 
 
 @clip_or_skip.mistake("both_results")

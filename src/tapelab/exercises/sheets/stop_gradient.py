@@ -218,12 +218,12 @@ def _score_tables(random, dtype):
         return tf.constant(random.normal(size=shape), dtype), tf.constant(random.normal(size=shape), dtype)
 
     example = tf.constant([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0]], dtype)
-    close = tf.constant(1.0 + 4.0 * dtype.as_numpy_dtype(random.permutation(5)) * np.finfo(dtype.as_numpy_dtype).eps)
+    close = tf.constant(random.permutation(5) * 0.01 * np.finfo(dtype.as_numpy_dtype).eps, dtype)
     return [
         (example, tf.constant([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype)),
         pair((7, 5)),
         pair((4, 6)),
-        (close[tf.newaxis], pair((1, 5))[1]),  # to a steep softmax these five are equal
+        (close[tf.newaxis], pair((1, 5))[1]),  # to a softmax these five are equal
     ]
 
 
@@ -308,6 +308,14 @@ def _(scores):
     return soft + tf.stop_gradient(hard - soft)
 
 
+@hard_choice.mistake("softmax_chooses")
+def _(scores):
+    """Right where the scores are far apart. In a row of nearly equal scores the softmax, rounded, made them all equal.
+    Choose by the scores, as `hard` does."""
+    soft = tf.nn.softmax(scores, axis=1)
+    return soft + tf.stop_gradient(tf.one_hot(tf.argmax(soft, axis=1), scores.shape[1], dtype=scores.dtype) - soft)
+
+
 @hard_choice.mistake("steep_softmax")
 def _(scores):
     """Right where the scores are far apart. In a row of nearly equal scores the steep softmax, rounded, chose none of
@@ -373,6 +381,7 @@ def _scalings(random, dtype):
         pair(7, 0.25),
         pair((3, 5), 3.0),
         pair(5, -0.5),
+        pair(4, 0.0),
     ]
 
 
@@ -438,6 +447,13 @@ def _(x, factor):
     return tf.stop_gradient(factor * x) + (1.0 - factor) * x
 
 
+@turn_gradient.mistake("divided")
+def _(x, factor):
+    """Right, but for the factor 0: `x` divided by it is not finite, and 0 times that is NaN. Which cut term brings the
+    value back to `x` without a division?"""
+    return factor * (x + tf.stop_gradient(x / factor - x))
+
+
 @turn_gradient.wrong("none")
 def _(x, factor):
     return tf.stop_gradient(x)
@@ -454,7 +470,7 @@ def _(x, factor):
     return factor * x * tf.stop_gradient(x / x) + tf.stop_gradient((1.0 - factor) * x)
 
 
-@turn_gradient.wrong("factor")
+@turn_gradient.wrong("values")
 def _(x, factor):
     return -x + tf.stop_gradient(2.0 * x)
 

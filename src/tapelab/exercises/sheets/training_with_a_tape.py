@@ -217,14 +217,15 @@ def _tasks(random, dtype):
 
 
 def _small_model(asked):
-    """A model with a penalty and a layer that works in two ways; `asked` receives (examples, training) at each call."""
+    """A model with penalties and a layer that works in two ways; `asked` receives (examples, training) at each call."""
 
     class TwoWays(tf.keras.layers.Layer):
         def call(self, inputs, training=False):
             asked.add((inputs.shape[0], bool(training)))
             return 1.5 * inputs if training else inputs
 
-    penalised = tf.keras.layers.Dense(1, kernel_initializer="ones", kernel_regularizer=tf.keras.regularizers.L2(0.1))
+    penalties = {"kernel_regularizer": tf.keras.regularizers.L2(0.1), "bias_regularizer": "l2"}
+    penalised = tf.keras.layers.Dense(1, kernel_initializer="ones", **penalties)
     return tf.keras.Sequential([tf.keras.Input((5,)), TwoWays(), penalised])
 
 
@@ -256,7 +257,7 @@ def _whole_loop(model, optimizer, loss_fn, batches, validation, epochs):
 
 
 def _loop_with(
-    model, optimizer, loss_fn, batches, validation, epochs, *, training=True, penalty=True, judged=False, before=False
+    model, optimizer, loss_fn, batches, validation, epochs, *, training=True, penalty=sum, judged=False, before=False
 ):
     history = []
     for _ in range(epochs):
@@ -264,7 +265,7 @@ def _loop_with(
             history.append(loss_fn(validation[1], model(validation[0], training=judged)))
         for x, y in batches:
             with tf.GradientTape() as tape:
-                loss = loss_fn(y, model(x, training=training)) + (sum(model.losses) if penalty else 0.0)
+                loss = loss_fn(y, model(x, training=training)) + penalty(model.losses)
             optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
         if not before:
             history.append(loss_fn(validation[1], model(validation[0], training=judged)))
@@ -325,7 +326,13 @@ def _(model, optimizer, loss_fn, batches, validation, epochs):
 def _(*task):
     """The loop runs and the loss falls, and the regulariser has no part in it. Where does the model keep its
     penalty?"""
-    return _loop_with(*task, penalty=False)
+    return _loop_with(*task, penalty=lambda losses: 0.0)
+
+
+@whole_loop.mistake("first_penalty")
+def _(*task):
+    """One penalty is counted, and this model has two. `model.losses` is a list: how do you take all of it?"""
+    return _loop_with(*task, penalty=lambda losses: losses[0])
 
 
 @whole_loop.mistake("not_told")
@@ -339,7 +346,7 @@ def _(*task):
 def _(*task):
     """Two things are missing in the steps. The layers are not told that this is training, and the regulariser has no
     part in the loss."""
-    return _loop_with(*task, training=False, penalty=False)
+    return _loop_with(*task, training=False, penalty=lambda losses: 0.0)
 
 
 @whole_loop.mistake("judged_in_training")

@@ -53,7 +53,7 @@ def _probabilities(random, dtype):
 
     random_rows = random.uniform(0.1, 1.0, (7, 6))
     random_rows[[0, 2, 3], [1, 5, 5]] = 0.0
-    return [rows([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]), rows(random_rows), rows([[0.0, 0.0, 0.0, 1.0]])]
+    return [rows([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]), rows(random_rows), rows([[0.0, 1e-30, 1e-6, 1.0]])]
 
 
 def _observe_entropy(answer, p):
@@ -114,6 +114,13 @@ def _(p):
     return -tf.reduce_sum(p * tf.math.log(p), axis=1)
 
 
+@entropy.mistake("small_dropped")
+def _(p):
+    """Right where no probability is small. A small one, such as 1e-6, has its part in the entropy and a large gradient:
+    leave out the zeros and nothing else."""
+    return -tf.reduce_sum(p * tf.math.log(tf.where(p > 0.01, p, 1.0)), axis=1)
+
+
 @entropy.mistake("all_rows")
 def _(p):
     """This is the sum over all rows. Each row has an entropy of its own."""
@@ -127,8 +134,10 @@ def _(p):
     return tf.reduce_sum(p * tf.math.log(safe), axis=1)
 
 
-@entropy.wrong("only x > 0")
+@entropy.mistake("epsilon")
 def _(p):
+    """An ε stands inside the logarithm: a zero then has a gradient, about −ln ε, and a probability below ε has a wrong
+    one. Choose before the logarithm, and leave the ε out."""
     return -tf.reduce_sum(p * tf.math.log(p + 1e-7), axis=1)
 
 
@@ -200,7 +209,8 @@ def _(x):
 def _(x):
     """Subtracting a row's maximum makes its largest exponent 0, so nothing overflows, and the mean is at least 1/n, so
     its logarithm is finite. Adding the maximum again leaves the value as it was. It leaves the gradient too: what
-    passes through the maximum is −1 on one path and +1 on the other."""
+    passes through the maximum is −1 on one path and +1 on the other. `tf.reduce_logsumexp(x, axis=1)` minus $\\ln n$ is
+    right, too: it takes off the maximum for you."""
     largest = tf.reduce_max(x, axis=1, keepdims=True)
     mean = tf.reduce_mean(tf.exp(x - largest), axis=1)
     return largest[:, 0] + tf.math.log(mean)

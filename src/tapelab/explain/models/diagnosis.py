@@ -154,7 +154,8 @@ class Diagnosis(Told):
         """Draw the gradient flow: the norm of each variable's gradient, the model's first one on top, on a log scale.
 
         Each status has a marker of its own, and is written beside it where it is not "fine". The weights' norms are
-        grey bars. Gradients without a logarithm (none, zero, not finite) lie on the left or right edge.
+        grey bars. Gradients without a logarithm (none, zero, not finite) lie on the left or right edge, beyond
+        a dotted line.
 
         Args:
             ax: the Matplotlib axes to draw into; a new figure by default.
@@ -169,30 +170,30 @@ class Diagnosis(Told):
         if ax is None:
             _, ax = plt.subplots(figsize=(8.5, 1.6 + 0.27 * len(self.variables)), layout="constrained")
         norms = [one.gradient_norm for one in self.variables]
-        shown = [(i, math.log10(norm)) for i, norm in enumerate(norms) if norm and math.isfinite(norm)]
-        weights = [(i, math.log10(one.weight_norm)) for i, one in enumerate(self.variables) if one.weight_norm]
-        spread = [value for _, value in (*shown, *weights) if math.isfinite(value)] or [0.0]
+        shown = {i: math.log10(norm) for i, norm in enumerate(norms) if norm and math.isfinite(norm)}
+        weights = {i: math.log10(one.weight_norm) for i, one in enumerate(self.variables) if one.weight_norm}
+        spread = [value for value in (*shown.values(), *weights.values()) if math.isfinite(value)] or [0.0]
         low, high = min(spread) - 1.0, max(spread) + 1.0
-        if shown:
-            ax.plot([value for _, value in shown], [i for i, _ in shown], color=plots.GREY, linewidth=0.8, zorder=1)
+        ax.plot(list(shown.values()), list(shown), color=plots.GREY, linewidth=0.8, zorder=1)
         if weights:
-            sizes, places = [value for _, value in weights], [i for i, _ in weights]
-            ax.plot(sizes, places, "|", color=plots.GREY, markersize=11, label="weight")
-        look = {"markersize": 8, "zorder": 3}
-        beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+            ax.plot(list(weights.values()), list(weights), "|", color=plots.GREY, markersize=11, label="weight")
+        places = [_place(norm, low, high) for norm in norms]
+        for edge in {low, high}.intersection(places):  # off the scale
+            ax.axvline(edge + (0.5 if edge == low else -0.5), color=plots.GREY, linestyle=":")
         for status, row in STATUSES.items():
             where = [i for i, one in enumerate(self.variables) if one.status == status]
-            sizes = [_place(norms[i], low, high) for i in where]
+            sizes = [places[i] for i in where]
             if where:
                 colour = getattr(plots, row.colour)
-                ax.plot(sizes, where, row.marker, color=colour, label=f"gradient: {status}", **look)
+                ax.plot(sizes, where, row.marker, color=colour, label=f"gradient: {status}", markersize=8, zorder=3)
             for place in zip(sizes, where, strict=True) if status != "fine" else ():
-                ax.annotate(status, place, **beside)
+                ax.annotate(status, place, (8, 0), textcoords="offset points", va="center", fontsize=8)
         ax.set_yticks(range(len(norms)), [one.name for one in self.variables], fontsize=8)
         bad = ", ".join(dict.fromkeys(one.code if one.status == "fine" else one.status for one in self.sick))
         title = f"{self._verdict} ({bad})" if bad else self._verdict
         ax.set(xlabel="log10 of the Euclidean norm", title=title, xlim=(low - 0.3, high + 0.6))
         ax.set_ylim(len(norms) - 0.4, -0.6)  # the input on top
+        ax.set_xticks([tick for tick in ax.get_xticks() if low + 0.5 < tick < high - 0.5])
         ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return ax
 

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 
 def _classified(random, dtype):
-    def trial(rows):
-        kernel, bias = normals(random, dtype, 3, 1), normals(random, dtype, 1)
+    def trial(rows, scale=1.0):
+        kernel, bias = scale * normals(random, dtype, 3, 1), normals(random, dtype, 1)
         return kernel, bias, normals(random, dtype, rows, 3), tf.constant(random.integers(0, 2, size=rows), dtype)
 
-    return [trial(4), trial(9)]
+    return [trial(4), trial(9), trial(9, scale=2000.0)]  # the last: logits whose exponential is infinite
 
 
 def _probability_loss(kernel, bias, x, y):
@@ -102,3 +102,16 @@ def _(kernel, bias, x, y):
 def _(kernel, bias, x, y):
     """A ReLU has no upper end. A probability has."""
     return _squared(tf.nn.relu(tf.matmul(x, kernel) + bias)[:, 0], y)
+
+
+@one_unit.mistake("exponentials")
+def _(kernel, bias, x, y):
+    """Right, while the logits are small. The exponential of a large one is infinite, and infinity over infinity is NaN.
+    TensorFlow has the function ready-made, without that."""
+    e = tf.exp(tf.matmul(x, kernel) + bias)
+    return _squared((e / (1.0 + e))[:, 0], y)
+
+
+@one_unit.wrong("not_finite")
+def _(kernel, bias, x, y):
+    return _squared(1.0 / (1.0 + tf.exp(-tf.matmul(x, kernel) - bias))[:, 0], y)

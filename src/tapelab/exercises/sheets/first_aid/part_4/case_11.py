@@ -7,24 +7,26 @@ import tensorflow as tf
 
 
 def _kernels(random, dtype):
-    def trial(rows):
-        return tuple(normals(random, dtype, *shape) for shape in ((2, 2), (2, 2), (rows, 2), (rows, 2)))
+    def trial(rows, inside=1):
+        first = [normals(random, dtype, 2, 2) for _ in range(inside)]
+        return first, *(normals(random, dtype, *shape) for shape in ((2, 2), (rows, 2), (rows, 2)))
 
-    return [trial(3), trial(6)]
+    return [trial(3), trial(6), trial(6, inside=2)]
 
 
 def _after(answer, first, second, x, y):
     """The kernels after the training step, in a model of its own: the step changes it."""
-    layers = [tf.keras.layers.Dense(2, use_bias=False) for _ in range(2)]
+    *inside, last = (tf.keras.layers.Dense(2, use_bias=False) for _ in (*first, second))
+    layers = [*inside, last] if len(inside) == 1 else [tf.keras.Sequential(inside), last]  # a layer of two layers
     model = tf.keras.Sequential([tf.keras.Input((2,)), *layers])
-    model.set_weights([first, second])
+    model.set_weights([*first, second])
     answer(model, x, y)
-    return {"the first kernel": tf.constant(layers[0].kernel), "the second kernel": tf.constant(layers[1].kernel)}
+    return {"the first layer": tf.stack(layers[0].get_weights()), "the second kernel": tf.constant(last.kernel)}
 
 
 def _second_moved(model, x, y):
-    first, second = (layer.kernel for layer in model.layers)
-    hidden = x.numpy() @ first.numpy()
+    first, second = model.layers[0], model.layers[1].kernel
+    hidden = first(x).numpy()
     errors = hidden @ second.numpy() - y.numpy()
     second.assign(second.numpy() - 0.1 * hidden.T @ (2.0 * errors / errors.size))
 
@@ -96,7 +98,7 @@ def _moved(model, x, y, kernels):
 def _(model, x, y):
     """Gradients and variables fit together now, because nothing is frozen any more: the layer that was to stay learns
     along."""
-    _moved(model, x, y, [layer.kernel for layer in model.layers])
+    _moved(model, x, y, model.variables)
 
 
 @kept_layer.mistake("nothing_moves")
@@ -107,7 +109,19 @@ def _(model, x, y):
 @kept_layer.mistake("other_layer")
 def _(model, x, y):
     """Now the first layer learns, with its own gradient, and the second stays. It was to be the other way round."""
-    _moved(model, x, y, [model.layers[0].kernel])
+    _moved(model, x, y, model.layers[0].variables)
+
+
+@kept_layer.mistake("one_further")
+def _(model, x, y):
+    """Right, while the layer that stays has one variable. In another network it has two, and the second of them has
+    moved."""
+    kernel, wrong = model.layers[1].kernel, model.variables[1]
+    start = tf.constant(kernel)
+    _moved(model, x, y, [kernel])
+    step = kernel - start
+    kernel.assign(start)
+    wrong.assign_add(step)
 
 
 @kept_layer.mistake("uphill")
