@@ -327,11 +327,11 @@ plt.show()
 # | 20 | [The derivative of a solution](20_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 23 + 27 |
 # | 21 | [The edge of stability](21_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 18 + 18 |
 # | 22 | [Influence functions](22_influence_functions.ipynb) | What would change if one training example had not been there? | 29 + 44 |
-# | 23 | [Differentiate the training](23_differentiate_the_training.ipynb) | What does a gradient through a training loop find? | 28 + 36 |
+# | 23 | [Differentiate the training](23_differentiate_the_training.ipynb) | What does a gradient through a training loop find? | 27 + 36 |
 # | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 24 + 25 |
 # | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 28 + 28 |
 # | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 28 + 31 |
-# | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 26 + 21 |
+# | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 27 + 21 |
 #
 # </details>
 #

@@ -619,8 +619,13 @@ def check_outside(x):
     return x**2, rule
 
 
-with np.testing.assert_raises_regex(ValueError, "not linear in its cotangents"):
-    derivatives.jvp(check_clipping)(one, tangents=one)
+for check_asked in (
+    lambda: derivatives.jvp(check_clipping)(one, tangents=one),
+    lambda: derivatives.hvp(check_clipping)(one, vector=one),
+    lambda: derivatives.hessian(check_clipping)(one),
+):
+    with np.testing.assert_raises_regex(ValueError, "not linear in its cotangents"):
+        check_asked()
 check_products = []
 for check_u in (0.1, 1.0):  # two tapes: it depends on u
     u = tf.constant(check_u)
