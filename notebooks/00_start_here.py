@@ -148,7 +148,7 @@ assert slope_at_two == 12.0
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Change the 2.0 of `at` to 5.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Your guess was for 2.0. Nothing is broken: the notebook goes on.
+# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Your guess was for 2.0. Nothing is broken: the notebook goes on.
 
 # %% [markdown]
 # **Exercises** answer at once. When you are stuck,

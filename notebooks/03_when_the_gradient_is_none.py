@@ -501,7 +501,7 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the first nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads elsewhere. Pass the loss that you meant.
+# In the first nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads to `loss_a`. Pass the loss that you meant.
 #
 # In the second the value is right, but the tape holds `squared` and never heard of the product. Move that line into the block, and the
 # gradient is $20a = 40$.
@@ -712,6 +712,8 @@ print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 
 # %% [markdown]
 # Freezing takes this layer's variables out of `trainable_variables`. The tape did not notice: it still watched the kernel.
+#
+# NumPy within a function of yours is harder to see: the answer can be `unrelated`, marked *probable*. Then look for it after the line that is named (the check).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -725,6 +727,16 @@ assert frozen.remarks == ("frozen_layer",)
 assert layer.trainable_variables == []
 assert probable.code == "left_tensorflow"
 assert not probable.certain
+
+
+def check_relu(h):
+    return tf.constant(np.maximum(h, 0.0))
+
+
+with ExplainTape() as check_tape:
+    check_y = tf.reduce_sum(check_relu(tf.tanh(x)))
+check_answer = explain(check_tape, check_y, x)
+assert (check_answer.code, check_answer.certain) == ("unrelated", False)
 
 # %% [markdown]
 # ### Exercise: A count that can be trained, two ways (10 min)

@@ -301,7 +301,7 @@ assert tf.math.log(1.0 + tf.constant(1e-9)).numpy() == 0.0
 # ### Exercise: A mean that does not overflow (6 min)
 #
 # `x` has shape (rows, columns), with entries as large as 1000. For each row return $\ln \frac{1}{n} \sum_j e^{x_j}$, where $n$ is the number of columns, shape (rows,). Value and gradient must
-# be finite. `tf.exp`, `tf.math.log` and `tf.reduce_max` are enough.
+# be finite, in the dtype of `x`. `tf.exp`, `tf.math.log` and `tf.reduce_max` are enough.
 
 
 # %%

@@ -361,7 +361,7 @@ assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 # The gradients agree. `tf.stop_gradient(m)` is there for the memory. Without it this eager tape also *records* the iteration, and keeps all the iterates, which it does not use.
 # With it one is left, `e`, which `backward` holds.
 #
-# The price is the second derivative, `None` here: to a tape, this `e` is a constant. [20](20_derivative_of_a_solution.ipynb) does this for a whole layer.
+# The price is the second derivative: to a tape, this `e` is a constant. That of $E$ is `None`, that of $E^2$ a wrong number without a warning (section 5's check). [20](20_derivative_of_a_solution.ipynb) does this for a whole layer.
 
 # %% alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the search is vertical, the derivative is along the curve
@@ -631,6 +631,8 @@ plt.show()
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert curvature(kepler, 1.0) is None
+check_curved = [curvature(lambda m, f=f: f(m) ** 2, 1.0) for f in (kepler, solve)]
+assert check_curved[0] > check_curved[1] + 1.0  # 1.93 in place of 0.11
 assert slope(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
 assert curvature(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.25, 0.0]
 np.testing.assert_allclose(curvature(log1pexp_plain, tf.linspace(52.0, 70.0, 37)), np.ones(37), rtol=1e-6)
@@ -933,6 +935,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | inside a backward function, a custom gradient reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or the default | make it a function of `x` |
+# | a backward function reads a value made behind `tf.stop_gradient` | the second derivative is `None` or a wrong number | differentiate once |
 # | a function under `tf.custom_gradient` called eagerly with keyword arguments alone | the rule is not asked, without a warning | pass by position what you differentiate |
 # | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
 # | `float(upstream)` of a scalar in a backward function | `tape.gradient` works eagerly, and fails through a compiled `tf.function` | TensorFlow operations; `tf.print` to look |

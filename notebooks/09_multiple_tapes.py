@@ -670,6 +670,7 @@ for found in gradients.values():
 # |---|---|---|
 # | a source made before the blocks that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
 # | all weights of twelve `tanh` layers are watched, and the last one's gradient is wanted | twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
+# | `None` from one tape handed to another as its upstream gradient | a wrong number: it begins with ones | look at what you hand on |
 # | a tape that was not asked is still there | the activations that it keeps stay in memory | drop it, with `del` |
 #
 # **Further reading**
