@@ -260,7 +260,8 @@ plt.show()
 # $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$.
 #
 # With random $u$ and $v$, $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ tests a backward rule that you wrote yourself: the **dot-product test**. Take
-# its $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, in float32 with $h = 0.01$. An accumulator can use the wrong rule as well, and agree.
+# its $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, and halve $h$: a right rule's difference falls to a quarter, until rounding takes over; a
+# wrong one's stays. An accumulator can use the wrong rule as well, and agree.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -281,6 +282,10 @@ pulled = np.dot(check_tape.gradient(check_y, point, output_gradients=u), v)
 np.testing.assert_allclose(np.dot(u, check_accumulator.jvp(check_y)), pulled, atol=1e-6)  # blind to the fault
 by_values = (wrong_square(point + 0.01 * v) - wrong_square(point - 0.01 * v)) / 0.02
 assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
+check_values = [(np.sin(15.0 + 30.0 * h) - np.sin(15.0 - 30.0 * h)) / (2.0 * h) for h in (1e-2, 5e-3, 1e-4, 5e-5)]
+check_right, check_wrong = (np.array(check_values) - slope * np.cos(15.0) for slope in (30.0, 30.03))
+assert 0.24 < check_right[1] / check_right[0] < 0.26
+assert check_wrong[3] / check_wrong[2] > 0.99
 
 # %% [markdown]
 # ## 2. A scalar source
@@ -721,7 +726,7 @@ np.testing.assert_array_equal(first(x), second(x))
 
 # %%
 def product_error(tape, target, source, jacobian, u):
-    """How far u · J misses the tape's own product, relative to it: where it is mere rounding, look at the difference."""
+    """How far u · J misses the tape's own product, relative to it. Where that product is nearly 0, look at the difference."""
     wanted = tape.gradient(target, source, output_gradients=u)
     return float(tf.norm(tf.tensordot(u, jacobian, axes=len(u.shape)) - wanted) / tf.norm(wanted))
 

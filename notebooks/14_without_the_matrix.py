@@ -664,7 +664,7 @@ plt.show()
 
 # %% [markdown]
 # Two, the price of a gradient. L-BFGS comes first to $10^{-4}$, the race is a tie at $10^{-8}$, and the linearised Newton–CG comes first to
-# $10^{-12}$: near the minimum each of its steps gains several digits. So it wins where a product costs one gradient *and* you want twelve digits.
+# $10^{-12}$: near the minimum each of its steps gains several digits. So here it wins at twelve digits, where a product costs one gradient.
 #
 # For fewer digits begin a fit such as this one with L-BFGS. Take products where you need the Hessian itself: for a spectrum, influence functions, or
 # a linear solve.
@@ -773,7 +773,7 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos
 #
-# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and a small tridiagonal matrix $T = Q^\top H Q$. With fewer steps than $H$ has rows, in exact arithmetic, $T$'s eigenvalues lie between $H$'s lowest and highest. Read the outermost: an inner one may lie where $H$ has none.
+# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and a small tridiagonal matrix $T = Q^\top H Q$. In exact arithmetic $T$'s eigenvalues lie between $H$'s lowest and highest. Stop where the next vector is a remainder of rounding, as for a matrix of low rank: the start holds no other direction. Read the outermost: an inner one may lie where $H$ has none.
 
 
 # %%
@@ -788,6 +788,8 @@ def lanczos(product, start, steps):
         for _ in range(2):  # take out what is in the space already; rounding asks for it twice
             r = r - np.transpose(basis) @ (np.array(basis) @ r)
         beside.append(np.linalg.norm(r))
+        if beside[-1] < 1e-10 * np.max(np.abs(diagonal)):
+            break
         q = r / beside[-1]
     T = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
     values, vectors = np.linalg.eigh(T)
@@ -813,6 +815,10 @@ gaps = ritz[-14:][1:] / ritz[-14:][:-1]
 exercises.clear.reveal(len(gaps) - int(np.argmax(gaps)))
 assert np.argmax(gaps) == len(gaps) - 9
 assert 4.0 < 2 / ritz[-1] < 8.0
+check_low = np.random.default_rng(seed).normal(size=(8, 300))  # rank 8
+check_values, _ = lanczos(lambda q: check_low.T @ (check_low @ q.numpy()), rng.normal(size=300), 30)
+check_rank = np.linalg.eigvalsh(check_low @ check_low.T)
+np.testing.assert_allclose(check_values[[0, -1]], [0.0, check_rank[-1]], rtol=1e-6, atol=1e-6)
 assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 
 # %% [markdown]

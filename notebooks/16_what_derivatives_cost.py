@@ -219,7 +219,7 @@ ax.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# A measured time also holds `tanh`, starting the operations, and memory.
+# A measured time also holds `tanh`, starting the operations, and memory, and independent products can run side by side.
 #
 # **The principle's hypothesis can fail.** The next function adds up the sines of 200 entries of a long vector, each picked by an index.
 #
