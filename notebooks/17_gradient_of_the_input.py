@@ -110,8 +110,16 @@ def loss_gradient(x, y):
 nudged = tf.clip_by_value(x + epsilon * tf.sign(loss_gradient(x, y)), 0.0, 1.0)
 print(f"right for {accuracy(nudged):.1%} of the nudged scenes")
 
-# %% alt="Images. Three scenes of 16 by 16 pixels above, the same three below with each pixel moved by a tenth of the range. A person reads the same digit in both rows; the network's answer, written above each, is right in the upper row and wrong in the lower one." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Images. Three scenes of 16 by 16 pixels above, the digit's quarter framed, the same three below with each pixel moved by a tenth of the range. A person reads the same digit in both rows; the network's answer, written above each, is right in the upper row and wrong in the lower one." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three scenes, before and after
+CORNERS = [(-0.5, -0.5), (7.5, -0.5), (-0.5, 7.5), (7.5, 7.5)]
+
+
+def frame(ax, i):
+    ax.add_patch(plt.Rectangle(CORNERS[quarter[i]], 8, 8, fill=False, edgecolor=plots.RED, linewidth=2))
+    ax.set(xticks=[], yticks=[])
+
+
 before, after = answers(x), answers(nudged)
 shown = np.flatnonzero((before == y) & (after != y))[:3]
 _, axes = plt.subplots(2, 3, figsize=(7, 5.2), layout="constrained")
@@ -119,7 +127,7 @@ for row, pictures, said in zip(axes, (x, nudged), (before, after), strict=True):
     for ax, i in zip(row, shown, strict=True):
         ax.imshow(pictures[i, :, :, 0], cmap="gray", vmin=0, vmax=1)
         ax.set_title(f"the network says {said[i]}", color="black" if said[i] == y[i] else plots.RED)
-        ax.set(xticks=[], yticks=[])
+        frame(ax, i)
 axes[0, 0].set_ylabel("as it was")
 axes[1, 0].set_ylabel("nudged")
 plt.show()
@@ -146,7 +154,7 @@ np.testing.assert_array_equal(x[i, 8:, 8:, 0], images.x_test[i])  # the quarter 
 # %% [markdown]
 # ## 1. Why so little is enough
 #
-# A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. Cast it to floats first: integers, as in a file, get `None`, watched or not. The gradient then has one number for each pixel. The loss is *summed* over the scenes. In this network each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
+# A picture is a tensor, not a variable, and nobody watches it: `tape.watch(x)`. Cast it to floats first: integers, as in a file, get `None`, watched or not. The loss is *summed* over the scenes. In this network each scene's loss depends on its own pixels alone, so each row of the gradient is its scene's own.
 #
 # To first order a step $d$ changes the loss by $\sum_i g_i d_i$. If no pixel may move by more than $\varepsilon$, the largest such sum is that of $d_i = \varepsilon\operatorname{sign} g_i$: $\varepsilon \sum_i |g_i| = \varepsilon \lVert g\rVert_1$.
 #
@@ -177,13 +185,30 @@ assert np.all(np.linalg.norm(g, axis=1) <= by_sign + 1e-6)
 # %% [markdown]
 # With random signs the terms cancel: the sum's root mean square is $\varepsilon\lVert g\rVert_2$. Were all $n$ slopes equally large, $\lVert g\rVert_1$ would be $\sqrt{n}$ times that, and $\sqrt{256}$ is 16. The gradient's signs make all pixels pull the same way.
 #
-# The step goes along a gradient that holds at the old picture. *Projected gradient descent* takes several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene: here ten. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone and see whether the loss grows.
+# The step goes along a gradient that holds at the old picture. *Projected gradient descent* takes several small steps, each along a new gradient and each brought back into the box of $\pm\varepsilon$ around the scene: here ten. Two rivals have no gradient: the worst of twenty throws, and 256 questions, which raise each pixel alone: does the loss grow?
+
 
 # %% tags=["nbval-ignore-output"]
-stepped = x
-for _ in range(10):
-    stepped = stepped + epsilon / 4 * tf.sign(loss_gradient(stepped, y))
-    stepped = tf.clip_by_value(tf.clip_by_value(stepped, x - epsilon, x + epsilon), 0.0, 1.0)
+@tf.function
+def lead_gradient(x, y, factor=1.0):
+    """The gradient of the lead that the largest of the other logits has over the true one."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        logits = factor * model(x)
+        others = tf.reduce_max(logits - 1e9 * tf.one_hot(y, 10), axis=1)
+        lead = tf.reduce_sum(others - tf.gather(logits, y, batch_dims=1))
+    return tape.gradient(lead, x)
+
+
+def ten_steps(gradient):
+    stepped = x
+    for _ in range(10):
+        stepped = stepped + epsilon / 4 * tf.sign(gradient(stepped, y))
+        stepped = tf.clip_by_value(tf.clip_by_value(stepped, x - epsilon, x + epsilon), 0.0, 1.0)
+    return stepped
+
+
+stepped, by_lead = ten_steps(loss_gradient), ten_steps(lead_gradient)
 
 always = np.ones(len(x), bool)
 for _ in range(20):
@@ -205,6 +230,7 @@ asked_right = np.mean(answers(tf.clip_by_value(asked, 0.0, 1.0)) == y[:50])
 for name, right in (
     ("one step", accuracy(nudged)),
     ("ten steps", accuracy(stepped)),
+    ("ten, of the lead", accuracy(by_lead)),
     ("worst of 20 throws", always.mean()),
     ("each pixel asked", asked_right),
 ):
@@ -221,24 +247,24 @@ assert tf.reduce_max(stepped) <= 1.0
 
 
 @tf.function
-def steep_gradient(x):
+def steep_gradient(x, y):
     with tf.GradientTape() as tape:
         tape.watch(x)
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, 1000 * model(x)))
     return tape.gradient(loss, x)
 
 
-assert 0.9 < np.mean(~np.any(steep_gradient(x), axis=(1, 2, 3))) < 1  # scenes whose gradient is exactly 0
-found = x
-for _ in range(10):
-    found = tf.clip_by_value(found + epsilon / 4 * tf.sign(steep_gradient(found)), x - epsilon, x + epsilon)
-    found = tf.clip_by_value(found, 0.0, 1.0)
-assert accuracy(found) > accuracy(x) - 0.03
+assert 0.9 < np.mean(~np.any(steep_gradient(x, y), axis=(1, 2, 3))) < 1  # scenes whose gradient is exactly 0
+assert accuracy(ten_steps(steep_gradient)) > accuracy(x) - 0.03
+assert abs(accuracy(by_lead) - accuracy(stepped)) < 0.06
+same_signs = tf.sign(lead_gradient(x, y)) == tf.sign(lead_gradient(x, y, 1000.0))
+assert np.mean(same_signs) > 0.999
+assert abs(accuracy(ten_steps(lambda x, y: lead_gradient(x, y, 1000.0))) - accuracy(by_lead)) < 0.03
 
 # %% [markdown]
-# Ten steps find more. Twenty throws do not come near the one step. The questions do: they are the gradient by differences, from 257 forward passes. The tape took one forward and one backward pass.
+# Ten steps find more. Twenty throws do not come near the one step. The questions do: they are the gradient by differences, from 257 forward passes. The tape took one, and one backward.
 #
-# Multiply this network's logits by a thousand: no answer changes, but for nineteen scenes in twenty the loss's gradient is exactly 0 in float32, and the ten steps find nearly nothing (the check). So count such scenes first.
+# Multiply this network's logits by a thousand: no answer changes, but for nineteen scenes in twenty the loss's gradient is exactly 0 in float32, and the ten steps find nearly nothing. So attack the lead of the largest other logit over the true one: no factor changes its gradient's signs (the check).
 #
 # ### Exercise: Towards an answer of your choice (6 min)
 #
@@ -296,14 +322,6 @@ for name, grade in grades.items():
 
 # %% alt="Images. Three scenes with the digit's quarter framed, and below each its saliency map. The maps are brighter inside the frame, speckled, and do not show the shape of the digit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: three scenes and their saliency
-CORNERS = [(-0.5, -0.5), (7.5, -0.5), (-0.5, 7.5), (7.5, 7.5)]
-
-
-def frame(ax, i):
-    ax.add_patch(plt.Rectangle(CORNERS[quarter[i]], 8, 8, fill=False, edgecolor=plots.RED, linewidth=2))
-    ax.set(xticks=[], yticks=[])
-
-
 _, axes = plt.subplots(2, 3, figsize=(7, 5), layout="constrained")
 for column, i in zip(axes.T, shown, strict=True):
     column[0].imshow(x[i, :, :, 0], cmap="gray")
@@ -482,7 +500,7 @@ with tf.GradientTape() as tape:
 print(tape.gradient(score, features))
 
 # %% [markdown]
-# `None`. The score was not computed from `features`. It was computed from the output that the layer gave when `model(x)` called it a *second* time: another tensor, with the same numbers. What you differentiate by must lie on the way. So let one model give both, in one call.
+# `None`. The score was computed not from `features`, but from the output that the layer gave when `model(x)` called it a *second* time: another tensor, with the same numbers. What you differentiate by must lie on the way. So let one model give both, in one call.
 
 # %% tags=["nbval-ignore-output"]
 both = tf.keras.Model(model.inputs, [model.get_layer("features").output, model.outputs[0]])
@@ -502,7 +520,7 @@ for name, each in (("Grad-CAM", grad_cam), ("multiplied place by place", by_plac
 # %% [markdown]
 # Grad-CAM averages each channel's gradient over the places, and then weighs the channel with that one number: *where* the gradient was is forgotten. Here a maximum over all places follows the layer, and an active channel's gradient goes to the one place that won. Multiplied place by place, as in Draelos and Carin's *HiResCAM*, the map keeps it. Had an average over all places followed, the two maps would be one.
 #
-# The fourth question needs no gradient: **what happens without this patch?** Cover it with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: gradient × input with the baseline grey, added up over each patch.
+# The fourth question needs no gradient: **what happens without this patch?** Cover it with grey, run the network again, and see how far the score falls; then the next patch. Only falls count. One gradient forecasts them all to first order: gradient × input with the baseline grey, added up over each patch. Compare the last four lines.
 
 # %% tags=["nbval-ignore-output"]
 grey = tf.fill(x.shape, tf.reduce_mean(x))
@@ -530,6 +548,7 @@ np.testing.assert_array_equal(apart, features[:2])  # another tensor, with the s
 assert grades["multiplied place by place"] > grades["Grad-CAM"] + 0.1
 assert grades["covered patch by patch"] > grades["gradient"] + 0.05
 assert abs(grades["forecast by one gradient"] - grades["covered patch by patch"]) < 0.08
+assert 0.3 < np.sum(falls["forecast by one gradient"]) / np.sum(falls["covered patch by patch"]) < 0.9
 active = tf.reduce_max(features, axis=[1, 2]) > 0
 winners = tf.reduce_sum(tf.cast(by_features != 0, tf.int32), axis=[1, 2])
 assert np.mean(winners[active] <= 1) > 0.95  # an active channel's gradient is at one place
@@ -575,7 +594,7 @@ plt.show()
 # | | integrated gradients | 50 | nothing there either; adds up |
 # | Which places speak for the class? | Grad-CAM | 1 | forgets where the gradient was |
 # | | multiplied place by place | 1 | keeps it |
-# | What happens without this patch? | covers | 64 | the plain answer; one gradient forecasts nearly the same share |
+# | What happens without this patch? | covers | 64 | the plain answer; one gradient forecasts nearly the same share, but smaller falls |
 #
 # ### Exercise: Grad-CAM in one call (6 min)
 #
@@ -683,12 +702,12 @@ assert of_mean_digit > max(trained for trained, _ in pointing.values()) + 0.03
 # %% [markdown]
 # The three maps did depend on the network. For the last two the first measure hid it: it counts what is equal by construction.
 #
-# The share in the right quarter is measured against something *known*, and alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and fall when the weights are drawn anew; the mean digit's stays. To trust a map of your own data, plant something whose place you know, and then take the training away.
+# The share in the right quarter is measured against something *known*. Alone it is no proof either: the mean digit has a higher one than all three, and it has never met the network. So ask both. The maps' shares are high, and fall when the weights are drawn anew; the mean digit's stays. To trust a map of your own data, plant something whose place you know, and then take the training away.
 
 # %% [markdown]
 # ## 6. Check it independently
 #
-# An oracle without a tape: the same network in float64, from its weights alone, and central differences of its score by single pixels.
+# Without a tape: the same network in float64, from its weights, and central differences of its score by single pixels.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -737,7 +756,7 @@ assert np.mean(gap > 1e-2 * np.abs(by_differences).max()) < 0.05  # a kink lies 
 # | a black baseline on dark pictures | nothing on black pixels | say "compared with what", try another |
 # | a similarity that counts what is 0 in every map | 0.9 for a network that knows nothing | leave it out, or measure against something known |
 # | a high share in the right place | a template that never saw the network has it, too | draw the weights anew: the share must fall |
-# | random noise as the test of robustness | a network that seems robust | several projected steps along the gradient's signs, and a count of the pictures whose gradient is 0 |
+# | random noise as the test of robustness | a network that seems robust | several projected steps along the gradient's signs, of the loss and of the lead |
 #
 # **Further reading**
 #

@@ -455,5 +455,5 @@ def still_has_gap(function: Any) -> bool:
 
 def timed_out(seconds: float) -> Feedback:
     """Return the `Feedback` for an answer that did not return in time."""
-    text = f"It had not returned after {seconds:g} s, so it was stopped. Is there a loop that does not end?"
+    text = f"It had not returned after {seconds:g} s and was stopped. A loop that does not end, or a busy machine?"
     return Feedback(ERROR, "timeout", text)
