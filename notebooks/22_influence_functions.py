@@ -813,7 +813,9 @@ ranks, middle = rank_correlation(forecast, result), np.argsort(result)[50:-50]
 ranks_in_the_middle = rank_correlation(forecast[middle], result[middle])
 shared = len(np.intersect1d(np.argsort(forecast)[:25], np.argsort(result)[:25]))
 print(f"all 500, after 10 steps: correlation of the ranks {ranks:.2f}, of the middle 400 {ranks_in_the_middle:.2f}")
-print(f"the same with H + I/10: {rank_correlation(held, result):.2f}, {rank_correlation(held[middle], result[middle]):.2f}")
+print(
+    f"the same with H + I/10: {rank_correlation(held, result):.2f}, {rank_correlation(held[middle], result[middle]):.2f}"
+)
 print(f"of the 25 whose removal lowers the test loss most, the forecast names {shared}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -1006,7 +1008,10 @@ sine_ways = {"as in section 2": sine_forecast, "evaluated": undivided, "with lev
 for name, of_way in sine_ways.items():
     parts = by_leverage, by_leverage[-2:], by_leverage[:-2]
     missed_by = [np.linalg.norm((of_way - changes)[part]) / np.linalg.norm(changes[part]) for part in parts]
-    print(f"{name:24} correlation {np.corrcoef(of_way, changes)[0, 1]:.2f}", "{:10.2f} {:12.2f} {:11.2f}".format(*missed_by))
+    print(
+        f"{name:24} correlation {np.corrcoef(of_way, changes)[0, 1]:.2f}",
+        "{:10.2f} {:12.2f} {:11.2f}".format(*missed_by),
+    )
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
