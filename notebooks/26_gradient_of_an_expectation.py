@@ -209,6 +209,15 @@ with tf.GradientTape() as tape:
     tape.watch(edge)
     surrogate = tf.reduce_mean(even**2 * -tf.math.log(edge))
 assert tape.gradient(surrogate, edge) < 0
+check_mu, check_sigma, check_noise = tf.constant(0.5), tf.constant(1.0), tf.random.normal([100_000])
+with tf.GradientTape() as tape:
+    tape.watch([check_mu, check_sigma])
+    check_x = check_mu + check_sigma * check_noise  # seen by the tape, and not stopped in log_p
+    check_log_p = -(((check_x - check_mu) / check_sigma) ** 2) / 2 - tf.math.log(check_sigma)
+    surrogate = tf.reduce_mean(tf.stop_gradient(check_x**2) * check_log_p)
+of_mu, of_sigma = tape.gradient(surrogate, [check_mu, check_sigma])
+np.testing.assert_allclose(of_mu, 0, atol=1e-5)
+np.testing.assert_allclose(of_sigma, -1.25, atol=0.05)  # -(mu² + sigma²) / sigma
 
 # %% [markdown]
 # ### Exercise: The surrogate (8 min)
@@ -263,7 +272,7 @@ print("mean of estimates:", np.round(tf.reduce_mean(estimates, axis=0), 2))
 print("one estimate:     ", np.round(estimates[np.argmax(paid > 0)], 2))
 
 # %% [markdown]
-# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid, and nothing where the visitor did not buy.
+# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid.
 #
 # How far the estimates scatter is one number, the **standard deviation**: the root of their mean squared distance from the exact gradient.
 #
@@ -574,11 +583,11 @@ exercises.ripples.guess(...)  # "a tenth", "two thirds" or "more than ten"
 periods = (40, 20, 10, 5, 2.5, 1.25)
 errors = {name: [] for name in (*ways, "differences")}
 for period in periods:
-    for name, (surrogate_for, draw) in ways.items():
+    for name, (surrogate_for, make_noise) in ways.items():
         centre = tf.fill([4000, 1], tf.constant(17.0, tf.float64))
         with tf.GradientTape() as tape:
             tape.watch(centre)
-            value = surrogate_for(centre, draw(), period)
+            value = surrogate_for(centre, make_noise(), period)
         found = tape.gradient(value, centre).numpy()
         errors[name].append(np.sqrt(np.mean((found - exact_slope(period)) ** 2)))
     tried = [differences(normal(30), period, h) - exact_slope(period) for h in (0.1, 0.3, 1, 2, 4)]
@@ -665,7 +674,7 @@ assert of_score[-1] > 1.5 * of_slope[-1]
 # %% [markdown]
 # More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices the short ones. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$. Here, in one dimension:
 #
-# - with the longest ripples reparameterisation is better at this $\mu$;
+# - with the longest ripples reparameterisation is better than these three scores, at this $\mu$;
 # - with the short ones values are better;
 # - without a baseline or pairs, the score function is the worst of them except for the shortest ripple;
 # - the steps of the differences are the best of five by the true error, which favours them;
@@ -734,7 +743,7 @@ entrants["straight through p"] = [lambda copies, f: straight_through(tf.nn.softm
 entrants["mean put in"] = [lambda copies, f: f(tf.nn.softmax(copies))]  # nothing is drawn
 
 # %% [markdown]
-# The last of the five entrants draws nothing: it puts the mean in, $p$ for the choice, as if each dial could stand between its settings.
+# The last of the five entrants draws nothing: it puts the mean in, $p$ for the choice.
 #
 # Again one unit is an evaluation, and a gradient of `miss` counts as three. From 120 000 gradients come the bias and the variance (the score function has no bias: section 2), and with them the error of an average:
 #
@@ -783,9 +792,9 @@ table, biases, spreads, chosen = race(miss, exact)
 
 # %% tags=["nbval-ignore-output"]
 print(f"length of the exact gradient: {tf.norm(exact):.1f}")
-print("error for a cost of ", *(f"{n:8}" for n in budgets))
+print("error for a cost of ", *(f"{n:8}" for n in budgets[::3]), " (the temperature: the best of six for each cost)")
 for name, found in table.items():
-    print(f"{name:20}", *(f"{error:8.2f}" for error in found))
+    print(f"{name:20}", *(f"{error:8.2f}" for error in found[::3]))
 print("bias of Gumbel-softmax at temperatures", temperatures, *(f"{bias:.1f}" for bias in biases["Gumbel-softmax"]))
 print("its best temperature for the smallest and the largest cost:", chosen["Gumbel-softmax"])
 
@@ -845,7 +854,7 @@ np.testing.assert_allclose(of_sum @ (np.arange(41) - 16.0) ** 2, mean_miss, rtol
 # %% [markdown]
 # ## 7. Going further: another objective, another order
 #
-# Here is section 6's race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
+# Section 6's race, with the same draws, for the fourth power of the miss and for a bump, $e^{-(\text{sum} - 16)^2 / 8}$, whose mean is to be climbed:
 
 # %% tags=["nbval-ignore-output"]
 settings = np.stack(np.meshgrid(*[np.arange(3)] * 8), axis=-1).reshape(-1, 8)
@@ -961,7 +970,7 @@ if days == shops == 200:
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Here are the page's answers without its formulas and without a tape: the best price from a fine grid; the Gaussian mean as an integral, summed on a grid; the dials as a sum over all settings.
+# The page's answers without its formulas and without a tape: the best price from a fine grid; the Gaussian mean as an integral, summed on a grid; the dials as a sum over all settings.
 
 # %%
 fine = np.linspace(10, 20, 100_001)
@@ -1012,7 +1021,7 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # |---|---|---|
 # | a parameter enters directly *and* through a draw that the tape cannot follow | a gradient that looks healthy, and a term of it is missing | the surrogate; compare with a difference of long averages |
 # | `reward * log_p` without `stop_gradient` | a third term, if the reward or its baseline depends on the parameter | stop both |
-# | `log_p` of an `x` that the tape saw made, as $\mu + {}$ noise | a score of zero | `tf.stop_gradient(x)` in the whole surrogate |
+# | `log_p` of an `x` that the tape saw made, as $\mu + {}$ noise | for $\mu$ a score of zero; for $\sigma$ a wrong one: for the mean of $x^2$ negative, in place of $2\sigma$ | `tf.stop_gradient(x)` in the whole surrogate |
 # | the own reward in the baseline | with independent draws, in the mean, estimates $1 - 1/n$ times as long as they should be; for $n = 1$ zero | leave one out |
 # | what can be drawn depends on the parameter, as a uniform number between 0 and $\theta$ does | a wrong number: for the mean of $x^2$, $-\theta/3$ in place of $2\theta/3$ | reparameterise: $\theta u$ with a uniform $u$ between 0 and 1 |
 #
