@@ -158,7 +158,7 @@ assert found["Careless", True].history.history["loss"] == [0.0] * 8
 # | `_` in place of `sample_weight` | sample weights and class weights |
 # | `self(x)` without `training=True` | dropout is off, the averages of `BatchNormalization` stand still |
 # | its own loss alone | `self.losses`: the penalties of the layers |
-# | updates no metric | the mean loss of the epoch |
+# | updates no metric | the mean loss of the epoch; with compiled metrics `fit` raises |
 #
 # `compute_loss` is the compiled loss, weighted, plus `self.losses`; `compute_metrics` updates the compiled metrics and returns them all. The first of `self.metrics`, the mean of the loss, you update yourself. `replicas` is 1 until section 5.
 
@@ -202,6 +202,9 @@ history = watched.fit(x[:100], y[:100], batch_size=64, validation_data=(x[:100],
 assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
 assert min(history["loss"][0], history["val_loss"][0]) > 0.1
 np.testing.assert_allclose(history["val_loss"][0], watched.evaluate(x[:100], y[:100], verbose=0)[0], rtol=1e-5)
+check_forgets = network(Careless)
+check_forgets.compile("sgd", cross_entropy, metrics=["accuracy"])
+np.testing.assert_raises(ValueError, check_forgets.fit, x[:100], y[:100], verbose=0)  # a metric never built
 check_losses = []
 for check_kind in (keras.Model, Careful):  # two inputs, in a dict
     keras.utils.set_random_seed(seed)
@@ -214,7 +217,7 @@ for check_kind in (keras.Model, Careful):  # two inputs, in a dict
 np.testing.assert_allclose(*check_losses, rtol=1e-5)
 
 # %% [markdown]
-# The dropout masks agree as well: both models draw them from one seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Without the line of `self.metrics[0]` the loss is 0, as in the opening: Keras shows its own mean, which nobody has updated.
+# The dropout masks agree too: one seed. That is the test of a step of your own: **before you add anything, it reproduces `fit`.** Without the line of `self.metrics[0]` the loss is 0, as in the opening: Keras shows its own mean, which nobody has updated.
 #
 # `validation_data`, and with it `EarlyStopping`, work as before: the test step is still Keras' own.
 #
@@ -317,7 +320,7 @@ exercises.parts.check(by_parts)
 # %% [markdown]
 # ## 3. Half the digits
 #
-# After `keras.config.set_dtype_policy("mixed_float16")` the hidden layer below keeps its weights in float32 and computes in float16. `compile` then wraps the optimiser. Nothing in the step has changed.
+# After `keras.config.set_dtype_policy("mixed_float16")` the hidden layer below keeps its weights in float32 and computes in float16. `compile` then wraps the optimiser.
 
 # %% tags=["nbval-ignore-output"]
 keras.config.set_dtype_policy("mixed_float16")
@@ -338,9 +341,9 @@ for name, kind in (("Keras' own step", keras.Model), ("Careful", Careful)):
     print(f"{name:16} accuracy {half[name]:.2f}, the optimiser is a {wrapper}")
 
 # %% [markdown]
-# With SGD the step that reproduced `fit` to the last bit has learnt *nothing*. The `LossScaleOptimizer` divides each gradient by a number $S$, $2^{15}$ to begin with, and nobody multiplied the loss: Keras' own step does, by `self.optimizer.scale_loss(loss)`. That alone is the fault: compiled with `auto_scale_loss=False`, without a wrapper, `Careful` learns as well. `Adam(1e-2)` hides the fault: it divides a gradient by its own size, and about nine in ten are right (the check).
+# With SGD the step that reproduced `fit` to the last bit has learnt *nothing*. The `LossScaleOptimizer` divides each gradient by a number $S$, $2^{15}$ to begin with, and nobody multiplied the loss: Keras' own step does, by `self.optimizer.scale_loss(loss)`. That alone is the fault: with `auto_scale_loss=False`, without a wrapper, `Careful` learns. `Adam(1e-2)` hides the fault: it divides a gradient by its own size plus $10^{-7}$, and about nine in ten are right. `RMSprop(1e-2)`, whose $10^{-7}$ stands under the root, learns nothing (the check).
 #
-# A float16 ends early at both sides: above 65504 there is only infinity, and a size below $2^{-25} \approx 3\cdot 10^{-8}$ becomes zero. Smaller gradients fall through that floor. **Loss scaling** lifts them: with $S$ times the loss, by linearity, every gradient is $S$ times as large, and the division comes last, in float32.
+# A float16 ends early at both sides: above 65504 there is infinity, and what is smaller than $2^{-25} \approx 3\cdot 10^{-8}$ falls through the floor, to zero. **Loss scaling** lifts it: with $S$ times the loss every gradient is $S$ times as large, and the division comes last, in float32.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -409,7 +412,7 @@ def in_format(dtype, scale=1.0):
 
 
 exact, loss = in_format(tf.float32)
-print(f"loss {loss:.1e}, median entry of the gradient {np.median(np.abs(exact)):.0e}")
+print(f"loss {loss:.1e}, median entry of the gradient, without zeros, {np.median(np.abs(exact[exact != 0])):.0e}")
 zero, cosine = {}, {}
 for name, dtype, scale in (
     ("float16", tf.float16, 1.0),
@@ -421,7 +424,7 @@ for name, dtype, scale in (
     cosine[name] = g @ exact / np.linalg.norm(g) / np.linalg.norm(exact)
     print(f"{name:16} {zero[name]:4.0%} of the entries are zero, cosine with float32's gradient {cosine[name]:.3f}")
 
-# %% alt="Histogram. Sizes of the gradient's entries on a logarithmic axis. The gradient has its peak near 3e-5 and a long tail to the left; the part of the tail below 3e-8, the floor of float16, is black: these entries are zero there. The same histogram, scaled by 2 to the 15, has its peak near 1; nearly all of it lies between the floor and the ceiling at 65504." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Histogram. Sizes of the gradient's entries on a logarithmic axis. The gradient has its peak near 3e-5 and a long tail to the left; the part of the tail below 3e-8, the floor of float16, is black, and a little of it above: these entries are zero there. The same histogram, scaled by 2 to the 15, has its peak near 1; nearly all of it lies between the floor and the ceiling at 65504." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what falls through the floor
 sizes, bins = np.abs(exact[exact != 0]), 10.0 ** np.arange(-12, 5.1, 0.25)
 is_zero = in_format(tf.float16)[0][exact != 0] == 0
@@ -440,6 +443,7 @@ plt.show()
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert np.max(sizes[is_zero]) < 1e-6 < 1e-5 < np.median(sizes) < 1e-4
+assert np.max(sizes[is_zero]) > 2.0**-25  # black bars above the floor
 assert np.mean(2.0**15 * sizes < 2.0**-25) < 0.02
 assert np.max(2.0**15 * sizes) < 65504
 assert min(half["Keras' own step"], half["scaled"], half["scaled, clipped to 1 by the optimiser"]) > 0.8
@@ -452,15 +456,17 @@ assert 0.2 < cosine["bfloat16"] < cosine["float16, scaled"]
 assert half["bfloat16, not scaled"] > 0.8
 keras.config.set_dtype_policy("mixed_float16")
 assert in_half(Careful, keras.optimizers.SGD(0.5), auto_scale_loss=False)[0] > half["Keras' own step"] - 0.05
-assert in_half(Careful, keras.optimizers.Adam(1e-2))[0] > 0.8  # divided by its own size, a small gradient is none
+assert in_half(Careful, keras.optimizers.Adam(1e-2))[0] > 0.8  # m / (√v + 1e-7): its own size, until near 1e-7
+assert in_half(Careful, keras.optimizers.RMSprop(1e-2))[0] < 0.4  # g / √(v + 1e-7): its own size, until near 3e-4
+assert in_half(keras.Model, keras.optimizers.RMSprop(1e-2))[0] > 0.8
 keras.config.set_dtype_policy("float32")
 assert np.float16(2.9e-8) == 0 < np.float16(3.1e-8)
 assert np.isinf(np.float32(65520).astype(np.float16))
 
 # %% [markdown]
-# What falls through is small, so here the rest points nearly the right way. bfloat16 loses no entry, and turns the gradient further here: it rounds to 8 binary digits, and float16 to 11.
+# What falls through is small, so here the rest points nearly the right way. Some entries above the floor are zero too: a product on the way fell through. bfloat16 loses no entry, and turns the gradient further here: float16 has 11 binary digits.
 #
-# The scale itself has to follow the training. When an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
+# The scale follows the training: when an entry overflows, `LossScaleOptimizer` skips that step and halves $S$; after many good steps it doubles it.
 #
 # ### Exercise: A step that may be skipped (7 min)
 #
@@ -534,7 +540,7 @@ train_critic(Outside)
 train_critic(NoPenalty)
 
 # %% [markdown]
-# Far more than 3, and the two critics are equal to the last bit, although one step computed a penalty and added it. For the step's tape the slopes are plain numbers: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. A test for a new term of a loss: **switch it off, and see that something changes.**
+# Far more than 3, and the two critics are equal to the last bit, although one step added a penalty. For the step's tape the slopes are plain numbers: the penalty's gradient is None, the other part of the loss has one, and their sum hides it. A test for a new term of a loss: **switch it off, and see that something changes.**
 #
 # The inner `gradient` call has to be recorded by the outer tape. One line moves.
 
@@ -641,7 +647,7 @@ for kind in (keras.Model, Careful, Scaled):
 # %% [markdown]
 # Each replica's mean is divided by 4, the gradients are *added*, and the result is twice as large. Divide by the size of the **global** batch, and a penalty of your own by the number of replicas.
 #
-# Keras' `compute_loss`, the third line, has divided by the number of replicas: as long as all of them have equally many examples, `Careful` steps rightly. It multiplies by `replicas` because `fit` would print half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
+# Keras' `compute_loss`, the third line, has divided by the number of replicas: while all have equally many examples, `Careful` steps rightly. Its factor `replicas` is for what `fit` prints, which would be half the loss. A last batch that they share unequally has the fault of section 2, in Keras' own step as well.
 
 # %% [markdown]
 # ## 6. Check it independently
