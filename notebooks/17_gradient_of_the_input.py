@@ -358,18 +358,21 @@ grades["SmoothGrad"] = share(smooth)
 squared = {
     "gradient": share(saliency, power=2),
     "mean of 25 squares": share(tf.sqrt(tf.reduce_mean(tf.square(noisy), axis=0)), power=2),
+    "SmoothGrad": share(smooth, power=2),
 }
 print(f"one gradient: {grades['gradient']:.2f}, SmoothGrad, the mean of 25: {grades['SmoothGrad']:.2f}")
 print(f"squared, one: {squared['gradient']:.2f}, the mean of 25 squares:    {squared['mean of 25 squares']:.2f}")
+print(f"SmoothGrad, squared: {squared['SmoothGrad']:.2f}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert abs(grades["SmoothGrad"] - grades["gradient"]) < 0.06
 assert abs(squared["mean of 25 squares"] - squared["gradient"]) < 0.06
 assert squared["gradient"] > grades["gradient"] + 0.08
+assert squared["gradient"] < squared["SmoothGrad"] < squared["gradient"] + 0.1
 
 # %% [markdown]
-# This noise buys little, and the square much. Squaring moves a map's mass from its small values to its large ones. Compare maps at the same power. From here on: sizes.
+# This noise buys little, the most by an average that is squared afterwards; the square itself buys much. Squaring moves a map's mass from its small values to its large ones. Compare maps at the same power. From here on: sizes.
 
 # %% [markdown]
 # ## 3. Integrated gradients
@@ -589,7 +592,7 @@ plt.show()
 # | You ask | Take | Passes | What you saw |
 # |---|---|---|---|
 # | What would a small change do? | gradient | 1 | speckle, on black pixels too |
-# | | SmoothGrad | 25 | here as good as one |
+# | | SmoothGrad | 25 | here as good as one, squared a little better |
 # | What did it contribute, compared with $b$? | gradient × input | 1 | nothing where $x_i = b_i$; does not add up |
 # | | integrated gradients | 50 | nothing there either; adds up |
 # | Which places speak for the class? | Grad-CAM | 1 | forgets where the gradient was |

@@ -625,7 +625,7 @@ print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < li
 print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
 
 # %% [markdown]
-# Some 84 against some 95 in a hundred. Drawn in the parameters' logarithms the ellipsoid is worse here: it holds them in about two thirds (the check).
+# Some 84 against some 95 in a hundred. Other coordinates change the ellipsoid's share: with the logarithms of all four it is about two thirds (the check).
 #
 # When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, the model is straight enough for $C$, but a lifetime $1/k$ may still bend: look at its own scatter. If not, quote the region, or the refits themselves.
 #

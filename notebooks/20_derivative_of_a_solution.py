@@ -585,7 +585,7 @@ for name, (score, takes) in rankings.items():
 #
 # Without the solve, $u = v$ asks what *one step* of gradient descent would do, and on these pixels that ranks badly (the second line). Subtract each pixel's mean, the same model with another bias, and one step ranks nearly as well here (the third line). So you do not solve to find wrong labels. You solve for a *derivative*, which two trainings confirm (section 6).
 #
-# Now the last two. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. So begin with them: with *one* trusted image of each class they were still ahead (the check). They have little to say about a label whose class has none; there the derivative was mostly ahead, with a poor ranking (the appendix). It also answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
+# Now the last two. Train on the 100 trusted images alone, and let *that* classifier judge. Or train nothing: divide the distance to the nearest trusted image of the stored label by that to the nearest of another label. In this run both rank at least as well as the derivative. So begin with them: with *one* trusted image of each class they were still ahead (the check). They have little to say about a label whose class has none; there the derivative ranks poorly, too (the appendix). But it answers what they do not: in which direction to move a penalty, or the weight of a whole source of data.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

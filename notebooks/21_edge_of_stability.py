@@ -306,7 +306,7 @@ np.testing.assert_allclose(estimates[60], check_tanh[0] * 2 / rate, rtol=5e-3)
 #
 # The other two are not held there. With ReLU from He's start the sharpness begins *above* the limit, falls below it within ten steps, and ends at about two thirds of it in this run. With the cross-entropy it comes near the limit and then falls to nearly nothing. There the network has become sure of its images, and the second derivative of the cross-entropy by a logit, $p(1-p)$, vanishes with the doubt.
 #
-# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). The activation alone does not decide.
+# So the edge is no law. Swap the start, and tanh is held from He's as well. Double the rate, and ReLU from He's start comes near the edge, too (the check below runs both). Activation and rate decide together.
 #
 # If the rate sets the height, another rate sets another.
 #
@@ -505,7 +505,7 @@ assert 0.5 < along_16 < along_50 < 1  # neither has settled at the limit
 assert along_16 < 0.9
 
 # %% [markdown]
-# With batches of 50 the sharpness of the whole loss stays near the limit, with 16 clearly below it. The *batch's* Hessian has its top eigenvalue a little above the limit with both. That it is above the whole's is arithmetic: the whole Hessian is the batches' mean, and the largest eigenvalue of a mean is at most the mean of the largest. *Where* it stops is the finding: a step knows nothing but its batch, and these 16 images have a sharper direction of their own than the 200 have in common.
+# With batches of 50 the sharpness of the whole loss stays near the limit, with 16 clearly below it. The *batch's* Hessian has its top eigenvalue at the limit or a little above it with both. That it is above the whole's is arithmetic: the whole Hessian is the batches' mean, and the largest eigenvalue of a mean is at most the mean of the largest. *How far* it climbs is the finding, in these 2500 steps: a step knows nothing but its batch, and these 16 images have a sharper direction of their own than the 200 have in common.
 #
 # Andreyev and Beneventano report an *edge of stochastic stability*: in their trainings the curvature along the batch's own gradient settles at $2/\eta$. Here it stays below, with 16 clearly. Measure yours.
 
@@ -602,7 +602,7 @@ assert check_ends.bottom(1).values[0] > -estimates[60]  # the top is the largest
 # - On a parabola a step multiplies the distance by $1 - \eta\lambda$. Above $\lambda = 2/\eta$ it diverges: 3 % above, by a factor of 339 in 100 steps (section 1).
 # - Power iteration finds the sharpness from Hessian–vector products. In one setting of three it climbed to $2/\eta$ and was held there; the activation alone did not decide (section 2).
 # - The Taylor polynomial of second order diverged from the same point. Without the bounce along the top eigenvector the sharpness left the limit: the bounce held it (section 3).
-# - With batches of 16 the sharpness of the whole loss stayed below the limit, and the batches' own came a little above it (section 4).
+# - With batches of 16 the sharpness of the whole loss stayed below the limit, and the batches' own came to it or a little above (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -785,7 +785,7 @@ assert np.any(larger < 0.9 * usual)
 
 # %% tags=["nbval-ignore-output"]
 def stopped_early(some, stops):
-    """After how many steps; for these examples the forecasts, those with a damped Hessian, and the results."""
+    """After how many steps; for these examples the forecasts, damped, without a Hessian, and the results."""
     rows_of_weights = tf.concat([ones[None], tf.gather(without, some)], axis=0)
     decay = tf.constant(weight_decay, tf.float64)
     runs, done = tf.zeros([len(some) + 1, 650], tf.float64), 0
@@ -799,23 +799,23 @@ def stopped_early(some, stops):
         g_here = tape.gradient(value, here)[:, None]
         G_here, H_here = tf.gather(example_gradients(here), some), second_order(here, ones, decay)[1]
         damped = H_here + tf.eye(650, dtype=tf.float64) / stop  # the identity over rate times steps
-        forecasts = [(G_here @ tf.linalg.solve(M, g_here)).numpy()[:, 0] / 500 for M in (H_here, damped)]
+        solutions = tf.linalg.solve(H_here, g_here), tf.linalg.solve(damped, g_here), g_here
+        forecasts = [(G_here @ solution).numpy()[:, 0] / 500 for solution in solutions]
         yield stop, *forecasts, (test_loss(runs[1:]) - value).numpy()
 
 
 early = {}
-for stop, forecast, _, result in stopped_early(thirty, (10, 30, 100, 300)):
+for stop, forecast, _, _, result in stopped_early(thirty, (10, 30, 100, 300)):
     early[stop] = np.corrcoef(forecast, result)[0, 1], ratio(forecast, result)
     print(f"stopped after {stop:3} steps: correlation {early[stop][0]:.3f}, actual / forecast {early[stop][1]:.2f}")
 
-((_, forecast, held, result),) = stopped_early(np.arange(500), (10,))
+((_, forecast, held, plain, result),) = stopped_early(np.arange(500), (10,))
 ranks, middle = rank_correlation(forecast, result), np.argsort(result)[50:-50]
 ranks_in_the_middle = rank_correlation(forecast[middle], result[middle])
 shared = len(np.intersect1d(np.argsort(forecast)[:25], np.argsort(result)[:25]))
-print(f"all 500, after 10 steps: correlation of the ranks {ranks:.2f}, of the middle 400 {ranks_in_the_middle:.2f}")
-print(
-    f"the same with H + I/10: {rank_correlation(held, result):.2f}, {rank_correlation(held[middle], result[middle]):.2f}"
-)
+print("after 10 steps, correlation of the ranks of all 500, and of the middle 400:")
+for name, score in {"with H": forecast, "without": plain, "with H + I/10": held}.items():
+    print(f"{name:13} {rank_correlation(score, result):.2f} {rank_correlation(score[middle], result[middle]):.2f}")
 print(f"of the 25 whose removal lowers the test loss most, the forecast names {shared}")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -828,6 +828,7 @@ assert 0.9 < early_ratios[2] < 1.0 < early_ratios[3]
 assert all(correlation > 0.8 for correlation, _ in early.values())
 assert 0.6 < ranks < 0.9
 assert 0.4 < ranks_in_the_middle < ranks
+assert abs(rank_correlation(plain, result) - ranks) < 0.08
 assert shared >= 17
 assert rank_correlation(held, result) > max(0.9, ranks + 0.05)
 assert rank_correlation(held[middle], result[middle]) > ranks_in_the_middle + 0.1
@@ -835,7 +836,7 @@ assert ratio(held, result) > 1.2  # the order, not the size
 assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part; at the harmful end most of the 25 worth removing are found. A cheap cure, for the order alone, is $H + I/10$, the identity over rate times steps: it holds the soft directions, where ten steps go a short way. Differentiate the *steps*, as [23](23_differentiate_the_training.ipynb) does, and you need no minimum.
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached. Over all 500 the order survives in part, no better than without a Hessian; at the harmful end most of the 25 worth removing are found. A cheap cure, for the order alone, is $H + I/10$, the identity over rate times steps: it holds the soft directions, where ten steps go a short way. Differentiate the *steps*, as [23](23_differentiate_the_training.ipynb) does, and you need no minimum.
 #
 # ### Exercise: The error on the example left out (12 min)
 #
@@ -1140,7 +1141,7 @@ for i, change in elsewhere.items():
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which need not be along $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example forecast the change of the test loss. Against 500 trainings the correlation was above 0.99 (section 2).
 # - Without the Hessian the inner product had around 0.6, on centred pixels nearly 0.9; the Hessian added the order and the size. For finding labels wrong at random the loss did as well as influence; influence adds the effect's size and sign (sections 3 and 4).
-# - The predicted motion fell short: for the line by the leverage, for the digits a little with strong weight decay, a lot with weak. Where training stopped early the forecast promised too much (section 5). In a small network it was poor; leverage cut its error in four draws, and raised it in six (section 7).
+# - The predicted motion fell short: for the line by the leverage, for the digits a little with strong weight decay, a lot with weak. Where training stopped early the forecast promised too much (section 5). In a small network it was poor; with leverage, evaluated, its error fell in four draws, and rose in six (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -622,7 +622,7 @@ assert np.abs(check_line @ direction[:, 0]) > 0.95 * np.linalg.norm(check_line) 
 # %% [markdown]
 # In six dimensions random slopes point along $a$ only by chance, and in this run fifteen hundred of them leave an error of 5e-3. Training pays: keep the 16 trained slopes and biases, solve for the readouts alone as in the opening, and the error is 3e-5. With the 16 from before the training it is 0.5. That is what the hidden layer adds here: it finds features.
 #
-# The matrix $M$ has found $a$, too, as has a linear regression of $f$, without a derivative (the check). 500 features stretched along $M$, with nothing trained, end at 4e-8.
+# The matrix $M$ has found $a$, too, as has, less sharply, a linear regression of $f$, without a derivative (the check). 500 features stretched along $M$, with nothing trained, end at 4e-8.
 #
 # Both use that this $u$ varies along a single direction, but for the factor that makes it zero on the sphere.
 
