@@ -144,7 +144,7 @@ def rms(values: np.ndarray) -> float:
     largest = float(np.abs(values).max())
     if largest == 0 or not np.isfinite(largest):
         return largest
-    return largest * float(np.sqrt(np.mean(np.abs(values / largest) ** 2)))
+    return largest * float(np.linalg.norm(values / largest)) / values.size**0.5
 
 
 def number(value: float | complex | np.number) -> str:

@@ -44,20 +44,20 @@ def flow(evidence: Evidence) -> list[FlowStep]:
         return rms(evidence.concerned(tensor, key))
 
     steps, key, replay = [], evidence.source, evidence.replay
+    # All ways into the value add up: a skip connection doubles where each way alone keeps the size.
+    after = size(replay.cotangent(key), key)
     while True:
-        parts = [(node, part) for node, part in replay.parts.get(key, ()) if node is not None]
+        parts = [(node, size(part, key)) for node, part in replay.parts.get(key, ()) if node is not None]
         if not parts:
             return steps[::-1]
         # Of ways that are about as strong, the longest: a recurrent weight is used in every step.
-        strongest = max(size(part, key) for _, part in parts)
-        node = min((one for one, part in parts if size(part, key) >= 0.1 * strongest), key=lambda one: one.index)
+        strongest = max(own for _, own in parts)
+        node = min((one for one, own in parts if own >= 0.1 * strongest), key=lambda one: one.index)
         upstream = replay.passed[node].upstream
         sizes = [size(one, out) if one is not None else -1.0 for one, out in zip(upstream, node.outputs, strict=True)]
-        largest = max(range(len(sizes)), key=sizes.__getitem__)
-        # All ways into the value add up: a skip connection doubles where each way alone keeps the size.
-        before, after = sizes[largest], size(replay.cotangent(key), key)
+        before = max(sizes)
         steps.append(FlowStep(node, after / before if before and after else math.nan))
-        key = node.outputs[largest]
+        key, after = node.outputs[sizes.index(before)], before
 
 
 def story(evidence: Evidence, largest: float) -> Story:
