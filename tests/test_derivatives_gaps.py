@@ -565,9 +565,7 @@ def clips_its_cotangent(x):
     return tf.identity(x), lambda upstream: tf.clip_by_value(upstream, -0.1, 0.1)
 
 
-@tf.custom_gradient
-def scales_its_cotangent(x):
-    return x**2, lambda upstream: 2.0 * x * upstream
+scales_its_cotangent = tf.custom_gradient(lambda x: (x**2, lambda upstream: 2.0 * x * upstream))
 
 
 def gauss_newton(f, compile):
@@ -608,6 +606,8 @@ def test_the_look_for_a_linear_gradient_changes_nothing():
 def test_where_a_custom_gradient_is_hidden_the_reason_is_said(pushed):
     with pytest.raises(ValueError, match="TensorFlow does not show that of one in a loop"):
         pushed(lambda x: tf.while_loop(lambda y: y[0] > 9.0, scales_its_cotangent, [x]))
+    with pytest.warns(FallbackWarning, match="TensorFlow does not show that of one in a loop"):
+        hessian(lambda x: tf.reduce_sum(tf.while_loop(lambda y: y[0] > 9.0, scales_its_cotangent, [x])[0]))(PAIR)
     with pytest.raises(NotImplementedError, match=r"in a branch of tf\.cond once"):
         pushed(lambda x: tf.cond(x[0] > 0.0, lambda: scales_its_cotangent(x), lambda: x))
 
