@@ -486,7 +486,7 @@ exercises.memory.check(loss_with_memory)
 # %% [markdown]
 # ## 7. Target and tape out of step
 #
-# Now the target is the wrong one, or is finished after the block has closed.
+# Now the target is the wrong one, or finished after the block.
 
 # %%
 a, b = tf.Variable(2.0), tf.Variable(5.0)
@@ -501,7 +501,7 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the first nothing was lost: `loss_b` is made of `b` alone, and its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads to `loss_a`. Pass the loss that you meant.
+# In the first nothing was lost: `loss_b` is made of `b` alone: its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads to `loss_a`. Pass the loss that you meant.
 #
 # In the second the value is right, but the tape holds `squared` and never heard of the product. Move that line into the block, and the
 # gradient is $20a = 40$.
@@ -543,9 +543,9 @@ except LookupError as error:
 
 # %% [markdown]
 # To pass nothing back is a *decision*. `tf.round` did so without a word; in the check below so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`, cast to float. The cure is a smooth
-# stand-in, or the straight-through estimator of section 2.
+# stand-in or, where the shape stays, the straight-through estimator of section 2.
 #
-# *Not registered* is a gap: nobody has written an entry. In this program that is an error, raised when the backward pass *reaches* the operation.
+# *Not registered* is a gap. In this program it is an error, raised when the backward pass *reaches* the operation.
 #
 # Here the gap can be closed. Contrast stretches a pixel's distance from its channel's mean: $m + f\,(p - m)$.
 
@@ -575,6 +575,7 @@ for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
     assert check_tape.gradient(check_y, x) is None
+    assert (staircase(x).shape == x.shape) == (staircase is not tf.argmax)  # does the shape stay?
 assert difference < 1e-5
 assert contrast_gradient.shape == image.shape
 
@@ -869,7 +870,7 @@ assert unwritten < 1e-5
 # | `np.log1p`, `.numpy()` or `float()` on the only path, run eagerly | `None`; on one of two paths its part is missing, without a warning | TensorFlow's own operation |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |
 # | `x = x + 1.0` on a variable, where the next tape does not watch `x` | `None` from the second epoch on | `x.assign_add(1.0)`, without `x =` |
-# | `v.assign_add(step)` inside the tape, then a loss of `v` | `None` for `step` | add inside, assign outside |
+# | `v.assign_add(step)` inside the tape, then a loss of `v` | `None` for `step` | a loss of `v + step`; assign after it |
 # | the loss is finished after the block of its only tape | `None` | move the line inside |
 # | `tf.image.adjust_contrast`, which has no gradient registered, between source and target | `LookupError` | write it with other operations |
 # | a `None` among other gradients for Keras' `SGD` | a warning, and the variable stays | `assert` that none is `None`, unless one is meant |
