@@ -280,6 +280,10 @@ for name, program in programs.items():
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert list(overflows.values()) == ["overflow", "exists", "log_of_zero", "exists"]
+for check_name in ("log(sum(exp))", "log(softmax)"):
+    with tf.GradientTape() as check_tape:
+        check_y = programs[check_name]()
+    assert np.isnan(check_tape.gradient(check_y, logits)).any()
 assert np.exp(200.0) > 7e86 > float(np.finfo(np.float32).max) > 3.4e38
 fused = [
     (tf.reduce_logsumexp, [0.0, 200.0], 200.0, [0.0, 1.0]),
@@ -403,7 +407,7 @@ for name, program in flat_programs.items():
 # | `zero_weights` | a later factor is 0 | initialise at random, if a step does not move it |
 # | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
 #
-# Three more zeros. For each a look at the *value* decides, since the gradient is the same:
+# Three more zeros. A look at the *value* tells them apart:
 
 # %%
 u = tf.Variable([0.0, 0.0])
@@ -473,7 +477,7 @@ assert vanishing.code == "vanishing"
 np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
 
 # %% [markdown]
-# Backpropagation multiplies along the path, and twelve factors of about 0.228 make $2 \cdot 10^{-8}$. A product that shrinks like this **vanishes**; one that grows with its factors **explodes**. Here are thirty layers, $h \to \tanh(h W)$, at three scales of $W$.
+# Backpropagation multiplies along the path, and twelve factors of about 0.228 make $2 \cdot 10^{-8}$. A product that shrinks like this **vanishes**; one that grows with its factors **explodes**. Here are many layers, $h \to \tanh(h W)$, at three scales of $W$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -516,7 +520,7 @@ plt.show()
 #
 # - An **initialisation** that fits the activation. Glorot's, for tanh, draws a dense layer's weights with the variance 2/(inputs + outputs); He's, for ReLU, with 2/inputs.
 # - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1.
-# - A **normalisation layer** before the kernel.
+# - A **layer normalisation** before the kernel.
 
 # %% tags=["nbval-ignore-output"]
 normalise = tf.keras.layers.LayerNormalization()
@@ -816,7 +820,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # |---|---|---|
 # | `tf.where(x > 0, tf.math.log(x), 0.)` at 0 | a good loss, NaN in the gradient | the double where |
 # | `tf.norm(x)` of a zero vector | NaN in its own gradient | ε inside the root, or choose before it |
-# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at the float32 logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
+# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN in the gradient at the float32 logits 0 and 200 | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; `log` of a clipped one | gradient 0 at a float32 logit of 30, sure and wrong | a loss from logits |
 # | a mean minus the same mean | gradient 0, and the value does not move | another loss: this one is constant |
 # | a layer whose tanh rounds to 1, in a plain stack | zeros from the input up to that layer | `diagnose` |

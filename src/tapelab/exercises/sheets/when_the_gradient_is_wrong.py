@@ -39,7 +39,7 @@ sick_layer = Prediction(
         (1, "Its gradient is zero, and it is a victim: the backward pass comes from layer 12 and never reaches it."),
         (
             8,
-            "Its gradient is fine, so the backward pass has reached it. Which is the next one on the way to the input?",
+            "Is its gradient fine? Then the backward pass has reached it: which is next on the way to the input?",
         ),
         (12, "The backward pass begins there, and its gradient is fine. How far does it come?"),
     ),
