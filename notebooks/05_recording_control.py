@@ -245,15 +245,30 @@ with tf.GradientTape() as tape:
     loss, _, layers = forward(tape, record_metric=True)
 gc.collect()  # made: the product, its tanh, the softmax, the logarithm, their product
 assert [made() is not None for made in layers[0].references] == [False, True, True, True, True]
-for check_use, check_kept in ((tf.reduce_sum, [True]), (tf.tanh, [False])):  # it is the sum that keeps the product
+for check_operation, check_kept in (  # of what goes in and what comes out; a minus sign keeps nothing
+    (tf.negative, [False, False]),
+    (tf.tanh, [False, True]),
+    (tf.nn.softmax, [False, True]),
+    (tf.math.log, [True, False]),
+    (lambda t: t * inputs, [True, False]),
+    (lambda t: t @ weights[0], [True, False]),
+    (tf.reduce_sum, [True, False]),
+):
     made = Alive()
     with tf.GradientTape() as tape:
-        check_result = check_use(made(tf.tanh(inputs @ weights[0]) * inputs))
+        check_result = -made(check_operation(made(-(inputs @ weights[0]))))
     assert [reference() is not None for reference in made.references] == check_kept
 
 # %% [markdown]
-# Four. For its derivative, $1 - \tanh^2$, the tape kept the *output* of `tanh`, and let go of its input: one tensor a layer. Beside it the recorded metric keeps three, unasked: the softmax, the logarithm, and their product. Of the product the backward function of `reduce_sum` reads the shape alone;
-# the tape keeps all of it. Metric and gradients agree either way.
+# Four: one tensor a layer, three more for the metric. Metric and gradients agree either way.
+#
+# | A layer makes | Kept | for the derivative of |
+# |---|---|---|
+# | `h @ weight` | no | nothing |
+# | its `tanh` | yes | `tanh`, $1 - \tanh^2$, and the next `h @ weight` |
+# | `p`, the softmax | if recorded | the softmax, the logarithm, their product |
+# | the logarithm | if recorded | the product |
+# | `terms`, the product | if recorded | `reduce_sum`, which needs the shape alone |
 
 # %% alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the memory, layer by layer
@@ -271,7 +286,7 @@ ax.set(ylabel="memory of kept tensors (KiB)", ylim=(0, 1.2 * kibibytes * sum(kep
 plt.show()
 
 # %% [markdown]
-# And time? Here the metric is computed either way, and the backward pass, which starts at the loss, does not visit it.
+# And time? Here the metric is computed either way, and the backward pass from the loss does not visit it.
 
 # %% tags=["nbval-ignore-output"]
 milliseconds = {True: [], False: []}
@@ -325,7 +340,7 @@ exercises.metric_off.check(loss_and_metric)
 # %% [markdown]
 # ## 3. Reset: start over
 #
-# Below, `tape.reset()` empties the tape, which then goes on recording. The same $z = x^2 + y^2$; this time `y * y` *is* recorded, and then the tape is reset.
+# Below, `tape.reset()` empties the tape, which then goes on recording. Of the same $z = x^2 + y^2$, `y * y` *is* recorded, before the reset.
 
 # %%
 x = tf.Variable(2.0)
@@ -349,7 +364,7 @@ assert dz_dx.numpy() == 4.0
 assert dz_dy is None
 
 # %% [markdown]
-# The numbers of section 1: no record of `y * y` is left.
+# Section 1's numbers: no record of `y * y` is left.
 #
 # **Predict.** Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
 

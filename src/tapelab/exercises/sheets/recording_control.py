@@ -257,8 +257,8 @@ def _(step, w, h, steps, keep):
 
 @truncated.mistake("early_states_kept")
 def _(step, w, h, steps, keep):
-    """The gradient is right, and early states are still in memory at the last step. `tf.stop_gradient` would leave the
-    record as it is. Which method empties it?"""
+    """The gradient is right, and early states are still in memory at the last step. Does a list of yours hold them? Or
+    the tape? `tf.stop_gradient` would leave its record as it is. Which method empties it?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for number in range(steps):
@@ -266,6 +266,14 @@ def _(step, w, h, steps, keep):
                 h = tf.stop_gradient(h)
             h = step(w, h)
     return tape.gradient(h, w)
+
+
+@truncated.wrong("early_states_kept")
+def _(step, w, h, steps, keep):
+    states = [h]
+    for _ in range(steps - keep):
+        states.append(step(w, states[-1]))
+    return _truncated(step, w, states[-1], keep, keep)
 
 
 @truncated.mistake("all_steps")
