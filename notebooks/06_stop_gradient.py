@@ -84,7 +84,7 @@ for name, gradient in gradients.items():
 # - choose between `stop_gradient` and `stop_recording` (section 3),
 # - train through a rounding with a straight-through estimator (section 4),
 # - hold a moving target still, and say what goes wrong otherwise (section 5),
-# - say what a cut saves, and which moving targets need one (sections 6 and 7, which go further).
+# - say what a cut saves, and what an open target path does to a random walk's values (sections 6 and 7, which go further).
 
 # %% [markdown]
 # ## 1. Cut one path
@@ -267,7 +267,7 @@ np.testing.assert_allclose(reverse, 4.0, rtol=1e-6)
 assert compiled.experimental_get_tracing_count() == 1
 
 # %% [markdown]
-# It is $2x = 4$; uncut it would be $2x + 3x^2 = 16$. So `stop_gradient` is for a number in the formula, whoever differentiates it; `stop_recording` for
+# It is $2x = 4$; uncut it would be $2x + 3x^2 = 16$. So `stop_gradient` is for a number in the formula, whichever tape differentiates it; `stop_recording` for
 # work that one tape need not note down, such as a metric.
 #
 # | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
@@ -411,8 +411,37 @@ exercises.turn_gradient.check(scale_gradient)
 #
 # $$\overline{(p\,t^2 - t^2)^2} + \overline{(c - p\,t^2)^2}.$$
 #
-# A constant does not fit this parabola, so the student stays wrong. The teacher alone would end at $p = 1$. But two paths lead to $p$: through the teacher's own error, and through the student's *target*.
-#
+# A constant does not fit this parabola, so the student stays wrong. The teacher alone would end at $p = 1$. But two paths lead back to $p$:
+
+# %% alt="Diagram. Thick arrows lead from a box, loss, back to two boxes, the teacher's error and the student's error. From the teacher's error a blue arrow leads on to the box teacher and from there to p. From the student's error a blue arrow leads to c, and a red one, marked target, to the teacher, too." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: the second path
+_, ax = plt.subplots(figsize=(8, 2.4), layout="constrained")
+boxes = {
+    "p": (0.0, 1.0),
+    "c": (0.0, 0.0),
+    "teacher, p t²": (1.6, 1.0),
+    "teacher's error": (3.7, 1.0),
+    "student's error": (3.7, 0.0),
+    "loss": (5.4, 0.5),
+}
+for label, (across, up) in boxes.items():
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "black"}
+    ax.text(across, up, label, ha="center", va="center", bbox=box)
+for start, end, colour in (
+    ((5.15, 0.62), (4.25, 0.92), plots.BLUE),
+    ((5.15, 0.38), (4.25, 0.08), plots.BLUE),
+    ((3.2, 1.0), (2.05, 1.0), plots.BLUE),
+    ((1.15, 1.0), (0.15, 1.0), plots.BLUE),
+    ((3.2, 0.0), (0.15, 0.0), plots.BLUE),
+    ((3.2, 0.2), (2.0, 0.8), plots.RED),
+):
+    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "linewidth": 2.4, "color": colour})
+ax.text(2.5, 0.4, "target", color=plots.RED, ha="right", va="center", fontweight="bold")
+ax.set(title="Two ways back from the loss to p", xlim=(-0.4, 5.9), ylim=(-0.35, 1.35))
+ax.set_axis_off()
+plt.show()
+
+# %% [markdown]
 # **Predict.** Nothing is cut, and both are trained. Where does $p$ end: "below 1", "at 1" or "above 1"?
 
 # %%
@@ -460,9 +489,9 @@ np.testing.assert_allclose(learnt["cut"][0], 1.0, rtol=1e-3)
 assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 
 # %% [markdown]
-# Below 1. The student's error falls when the student moves to the target, and as well when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
+# Below 1. The student's error falls when the student moves to the target, and when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target says what was meant: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** as well: a copy of the weights, renewed now and then, so that the target's value, too, holds still between renewals.)
+# `tf.stop_gradient` around the target cuts the red arrow: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** as well: a copy of the weights, renewed now and then, which holds the target's value still in between.)
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
@@ -578,7 +607,7 @@ assert check_tape.gradient(check_paused, check_layer.kernel) is None
 # Each cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called.
 #
 # Memory is another matter. This branch was recorded before the cut at its end, and the tape keeps its tensors. After the cut at the *beginning* nothing in the
-# branch was watched, so nothing was recorded. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel: there, use `stop_recording`.
+# branch was watched, so nothing was recorded. This branch has no variables. In the check a dense layer is recorded although its input is cut, since the tape watches its kernel. If it is not to learn, use `stop_recording`.
 #
 # This is eager code: do not carry these counts over to a `tf.function`, or to other operations.
 #

@@ -25,7 +25,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 9 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 13 to read, 9 more to go further, 23 for the exercises; to work through it all, about 1 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -140,10 +140,10 @@ plt.show()
 # Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
 
 # %% [markdown]
-# `tf.custom_gradient` does that. It makes the function below one box with one rule. In `slope(log1pexp, x)` the backward pass asks the rule, in place of the operations inside.
+# `tf.custom_gradient` makes the function below one box with one rule. In `slope(log1pexp, x)` the backward pass asks the rule, in place of the operations inside.
 #
 # The function returns two things: its value, and a *backward function*. The backward function receives
-# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the derivative of the target with respect to `x`. It may use values of the forward pass, here `e`.
+# the **upstream gradient**, the derivative of the target with respect to the function's value: 1 in `slope(log1pexp, x)`, twice the value in the slope of its square. It returns the derivative of the target with respect to `x`. It may use values of the forward pass, here `e`.
 
 
 # %%
@@ -189,12 +189,20 @@ assert np.isnan(slope(lambda x: log1pexp(x=x), 100.0))  # by keyword
 check_setting = tf.custom_gradient(lambda x, limit: (tf.minimum(x, limit), lambda upstream: (7.0 * upstream, None)))
 assert slope(lambda x: check_setting(x, 0.5), 3.0) == 7.0
 assert np.isinf(log1pexp(100.0))
-np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
+check_three = [tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0), slope(tf.nn.softplus, -20.0)]
+np.testing.assert_allclose(check_three, [100.0, 1.0, 1 / (1 + np.exp(20.0))], rtol=1e-5)
+np.testing.assert_allclose([slope(log1pexp, -20.0), slope(log1pexp_plain, -20.0)], [0.0, check_three[2]], rtol=1e-5)
+check_upstreams = []
+check_noting = tf.custom_gradient(
+    lambda x: (log1pexp(x), lambda upstream: check_upstreams.append(upstream) or upstream)
+)
+slope(check_noting, 2.0), slope(lambda x: check_noting(x) ** 2, 2.0)
+np.testing.assert_allclose(check_upstreams, [1.0, 2.0 * log1pexp(2.0)], rtol=1e-6)
 
 # %% [markdown]
-# This mends the *derivative* alone. The value, 100 to forty digits, still overflows. `tf.nn.softplus` has both right at 100.
+# This mends the *derivative*. The value, 100 to forty digits, still overflows. The rule is asked at every $x$: at −20 it rounds to 0, where TensorFlow's own derivative has $2 \cdot 10^{-9}$. `tf.nn.softplus` has all three right.
 #
-# Pass `x` by position: called eagerly as `log1pexp(x=x)`, the box's rule is not asked. For two arguments return a pair of gradients, with `None` for a mere setting.
+# Pass `x` by position: called eagerly as `log1pexp(x=x)`, the box's rule is not asked. For two arguments by position return a pair of gradients, with `None` for a mere setting.
 
 # %% [markdown]
 # ### Exercise: A norm that survives zero (8 min)
@@ -254,7 +262,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 #
 # On the last line, `tf.grad_pass_through(tf.round)` rounds, and passes the gradient on unchanged.
 #
-# The rounding's gradient and the clip's at 1.5 are wrong on purpose: not the derivative of the value.
+# The rounding's gradient and the clip's at 1.5 are wrong on purpose.
 
 # %% alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw
@@ -300,7 +308,7 @@ assert (slope(straight_round, line).numpy() == 1.0).all()
 #
 # This is the **implicit function theorem**. It needs $1 - \varepsilon\cos E$, the equation's derivative with respect to the unknown, not to be 0: for $0 \le \varepsilon < 1$ it is positive.
 #
-# The formula asks for the solution, not for the way there. So the backward function needs one value from the forward pass, `e`.
+# So the backward function needs one value from the forward pass, the solution `e`.
 
 # %%
 eccentricity = 0.6
@@ -358,7 +366,7 @@ def check_kept(cut):
 assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 
 # %% [markdown]
-# The gradients agree. `tf.stop_gradient(m)` is there for the memory. Without it this eager tape also *records* the iteration, and keeps all the iterates, which it does not use.
+# The gradients agree. `tf.stop_gradient(m)` is there for the memory. Without it this eager tape also *records* the iteration, and keeps all the iterates.
 # With it one is left, `e`, which `backward` holds.
 #
 # The price is the second derivative: to a tape, this `e` is a constant. That of $E$ is `None`, that of $E^2$ a wrong number without a warning (section 5's check). [20](20_derivative_of_a_solution.ipynb) does this for a whole layer.
@@ -444,7 +452,7 @@ except TypeError as error:
 # The box hides the layer from the backward pass, and the layer's trainable variables with it. So the backward function must answer for them too. TensorFlow refused this one.
 #
 # It must take a keyword argument `variables`, the list of those that were used. It must return a *pair*: the gradient with respect to the argument, and a list with one
-# gradient for each variable. Below, a tape of its own supplies both. For that the layer runs once more, on the backward pass.
+# gradient for each variable. Below, a tape of its own supplies both, on a second run of the layer.
 
 
 # %%
@@ -472,11 +480,50 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The input's gradient is limited, the variables' gradients are the layer's own.
+# The input's gradient is limited, the variables' gradients are the layer's own. A watched *tensor* from outside would not be refused, and gets `None` in the check: make it an argument.
 #
-# But a second run can differ from the first. The dropout layer in the check, in training, draws a second mask in `backward`: the gradient belongs to a value that was never returned. For such a layer open the tape before `backward`, around the one call whose value you return: persistent, if `backward` may be asked twice.
+# But the second run can differ: dropout, in training, draws another mask. `once` opens its tape *before* `backward`, around the one call whose value it returns. The tape is persistent, so `backward` may be asked twice.
+
+# %%
+dropout = tf.keras.layers.Dropout(0.5, seed=seed)
+
+
+@tf.custom_gradient
+def twice(v):
+    def backward(upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(v)
+            y = dropout(v, training=True)
+        return tape.gradient(y, v, output_gradients=upstream)
+
+    return dropout(v, training=True), backward
+
+
+@tf.custom_gradient
+def once(v):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(v)
+        y = dropout(v, training=True)
+
+    return y, lambda upstream: tape.gradient(y, v, output_gradients=upstream)
+
+
+def value_and_slope(f, entries=8):
+    ones = tf.ones(entries)
+    with tf.GradientTape() as tape:
+        tape.watch(ones)
+        y = f(ones)
+    return y.numpy(), tape.gradient(y, ones).numpy()
+
+
+for name, f in {"twice": twice, "once": once}.items():
+    y, d_y = value_and_slope(f)
+    print(f"{name:<6} value {y}, gradient {d_y}")
+
+# %% [markdown]
+# At ones, a mask's slope is its value. `twice` gave the gradient of another mask.
 #
-# Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while the graph is traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
+# In a `tf.function`, `limited_layer` works. `noted` below does not: its backward function turns a tensor into a Python number, and while the graph is traced there is no number yet. To be differentiated in this `tf.function`, it would have to be **traceable**: no `float(upstream)`, no `upstream.numpy()`.
 
 # %% tags=["nbval-ignore-output"]
 passing = []
@@ -523,33 +570,21 @@ dense = tf.keras.layers.Dense
 with mock.patch.object(dense, "call", autospec=True, side_effect=dense.call) as check_calls:
     gradients_of(limited_layer)
 assert check_calls.call_count == 2
-check_dropout, check_ones = tf.keras.layers.Dropout(0.5, seed=seed), tf.ones((4, 50))
-
-
-def check_recorded(v):
+for f, check_same in ((twice, False), (once, True), (tf.function(once), True)):
+    assert np.array_equal(*value_and_slope(f, entries=200)) == check_same
+check_ones = tf.ones(200)
+with tf.GradientTape(persistent=True) as check_tape:
+    check_tape.watch(check_ones)
+    check_y = once(check_ones)
+assert all(np.array_equal(check_tape.gradient(check_y, check_ones), check_y) for _ in range(2))
+check_outside, check_x = tf.constant(3.0), tf.constant(2.0)
+check_reads = tf.custom_gradient(lambda x: (check_outside * x, lambda upstream: upstream * check_outside))
+check_takes = tf.custom_gradient(lambda x, a: (a * x, lambda upstream: (upstream * a, upstream * x)))
+for check_f, check_found in ((check_reads, None), (lambda x: check_takes(x, check_outside), 2.0)):
     with tf.GradientTape() as check_tape:
-        check_tape.watch(v)
-        check_y = check_dropout(v, training=True)
-    return check_y, lambda upstream: check_tape.gradient(check_y, v, output_gradients=upstream)
-
-
-@tf.custom_gradient
-def check_one_mask(v):
-    check_y, check_back = check_recorded(v)
-    return tf.identity(check_y), check_back
-
-
-@tf.custom_gradient
-def check_two_masks(v):
-    return check_dropout(v, training=True), lambda upstream: check_recorded(v)[1](upstream)
-
-
-for check_f, check_same in ((check_one_mask, True), (check_two_masks, False)):
-    with tf.GradientTape() as check_tape:
-        check_tape.watch(check_ones)
-        check_y = check_f(check_ones)
-    check_slope = check_tape.gradient(check_y, check_ones)  # at 1, a mask's slope is its value
-    assert np.array_equal(check_slope, check_y) == check_same
+        check_tape.watch([check_x, check_outside])
+        check_y = check_f(check_x)
+    assert check_tape.gradient(check_y, check_outside) == check_found
 
 # %% [markdown]
 # ## 5. Going further: the second derivative
@@ -654,7 +689,7 @@ for _ in range(5):
 # On the right the plain version does something worse than NaN. From $x = 52$ to 70 its second derivative is 1, but for rounding, where the truth is below $10^{-22}$: finite, wrong, and without a warning. It
 # is $e^x/(1 + e^x) - e^{2x}/(1 + e^x)^2$, and in the second term $1/(1 + e^x)^2 < 10^{-45}$ has underflowed to 0.
 #
-# There is a shorter cure: a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
+# A shorter cure: a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: in the check TensorFlow
 # differentiates it four times more, and all stays finite at −100, 0, 2 and 100.
 #
 # ### The tempting place
@@ -713,7 +748,7 @@ plt.show()
 
 # %% [markdown]
 # - In the `tf.function` the tape recorded the box. Its rule gives $s\,(1 - s)$, and the tape takes that as the slope in the box's *argument*, `upstream`, which does not depend on `x`: `None`. That `s` depends on `x` is hidden in the closure.
-# - Eagerly nothing watched enters the box, since `upstream` is the constant 1. So the tape did not record it, and follows the operations that made `s`, through the infinite exponential: NaN. With a variable `scale`, `scale * log1pexp_closure(x)` gives `None` eagerly, too.
+# - Eagerly nothing watched enters the box, since `upstream` is the constant 1. So the tape did not record it, and follows the operations that made `s`, through the infinite exponential: NaN.
 #
 # `logistic` above has `x` itself as its **argument**.
 
@@ -883,7 +918,7 @@ gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5
 
 # %% [markdown]
 # The registry is **global**: one table for the whole process.
-# The entry above is for show. Enter an operation that you have written yourself; for a computation made of TensorFlow's operations, use `tf.custom_gradient`.
+# The entry above is for show. Enter an operation of your own; for a computation made of TensorFlow's, use `tf.custom_gradient`.
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -930,7 +965,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - A backward function passed the gradient straight through a rounding and a clip (section 2).
 # - The implicit function theorem gave the derivative of a solution from the equation; `tf.stop_gradient` on the solver's input saved the memory (section 3).
 # - For a Keras layer inside, the backward function had to take `variables=`; for a `tf.function`, to be traceable (section 4).
-# - For the second derivative, give the first a custom gradient, as a function of `x`. These custom gradients were saved with the model one level deep; a fresh process told (sections 5 and 6).
+# - The second derivative was NaN at 100. Two cures: a custom gradient inside the backward function, as a function of `x`; or a backward function stable by itself, which was saved whole (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
