@@ -1011,7 +1011,7 @@ ax.semilogy(
     label="as shown, or repaired without need",
 )
 ax.axhline(raised / 10, color=plots.GREY, linewidth=0.5)
-ax.text(15.4, raised, "an error, a None too many, or one missing", ha="right", va="bottom")
+ax.text(15.4, 6 * raised, "an error, a None too many, or one missing", ha="right", va="bottom")
 ax.set(
     title="Each repair agrees with differences, or with fit",
     xlabel="case",
