@@ -505,6 +505,12 @@ for check_g, check_c, check_expected in (
         assert np.isnan(tf.clip_by_global_norm([check_g], check_c)[0][0]).all()
 np.testing.assert_array_equal(tf.clip_by_value(tf.constant([np.nan, 4.0]), -5.0, 5.0), [np.nan, 4.0])
 np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
+for check_momentum, check_moved in ((0.0, 0.0), (0.9, 0.09)):  # zeros are no step of plain descent
+    check_w, check_sgd = tf.Variable([0.0]), tf.keras.optimizers.SGD(0.1, momentum=check_momentum)
+    check_sgd.apply_gradients([(tf.constant([1.0]), check_w)])
+    check_from = check_w.numpy()
+    check_sgd.apply_gradients([(tf.constant([0.0]), check_w)])
+    np.testing.assert_allclose(check_from - check_w.numpy(), check_moved, rtol=1e-5)
 
 # %% [markdown]
 # `clip_by_norm` gives zeros in the first two cases, and no sign of trouble. So cast float16 gradients to float32 before you clip them.
@@ -514,8 +520,8 @@ np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
-# `gradients` is a list of tensors. If `tf.linalg.global_norm(gradients)` is not finite, return a list of zeros in their shapes and dtypes. Otherwise return them clipped by their
-# **global** norm to `limit`: together short enough, they stay as they are.
+# `gradients` is a list of tensors. If `tf.linalg.global_norm(gradients)` is not finite, return a list of zeros in their shapes and dtypes: no step, in plain gradient descent. Otherwise return them clipped by their
+# **global** norm to `limit`.
 
 
 # %%
@@ -852,7 +858,7 @@ for check_clip, check_size in sets.values():
 # - The power of one matrix made gradients explode; the limit acted in a few steps, most of them early (section 1).
 # - Clipping was not needed to survive: it bought the larger rate. Compare each side at its best rate, on validation data (section 2).
 # - Clipping by value, or tensor by tensor, turned the gradient; the global norm kept the direction of one step, and not that of the mean of four (section 3).
-# - An infinity became NaN by a norm and a number by value, and a norm overflowed at $10^{20}$; a row that was used 16 times arrived four times longer than the limit (sections 4 and 5).
+# - An infinity became NaN by a norm and a number by value, and a float32 norm overflowed at $10^{20}$; a row that was used 16 times arrived four times longer than the limit (sections 4 and 5).
 # - A clip inside a model limits the *upstream* gradient: put it at the source, once, and use nothing but its result (section 6).
 #
 # | Trap | What you see | What to do |

@@ -359,6 +359,11 @@ assert alive(untaped).tolist() == [0] * depth
 assert kept["all weights"].tolist() == kept["the inputs"].tolist() == [1] * depth
 assert kept["the last weight"].tolist() == [0] * (depth - 2) + [1, 1]
 assert weights[0].dtype.size == 4  # the figure's unit
+with tf.GradientTape(persistent=True) as check_tape:
+    check_tape.watch(weights[-1])  # the others are watched all the same
+    check_loss, check_kept = deep_model()
+check_tape.gradient(check_loss, weights[-1])
+assert alive(check_kept).tolist() == [1] * depth
 with tf.GradientTape(watch_accessed_variables=False) as check_tape:
     check_tape.watch(weights[-1])
     check_loss = tf.reduce_sum(tf.tanh(deep_inputs @ weights[-1]))
@@ -543,8 +548,8 @@ plt.show()
 
 # %% [markdown]
 # Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
-# operations inside the outer block. They can be differentiated, and that gives 48.
-# [10](10_higher_order_gradients.ipynb) shows them.
+# operations inside the outer block, and these can be differentiated ([10](10_higher_order_gradients.ipynb) shows them).
+# The first column counts, too: opened after it, this outer tape says `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -556,12 +561,17 @@ with ExplainTape() as check_outer:
 check_rows = table(check_outer, check_slope, x).rows
 assert all(row.source.startswith("inner.gradient(y, x)") for row in check_rows[1:])
 assert len(check_rows) > 1
+with tf.GradientTape() as inner:
+    y = x**4
+with tf.GradientTape() as check_late:
+    check_slope = inner.gradient(y, x)
+assert check_late.gradient(check_slope, x) is None
 
 # %% [markdown]
 # ## 5. Two stretches, one chain
 #
-# Tapes can also take turns: `tape_1` records the first stretch of a computation and `tape_2` the second, and the two share `h` alone. `tape_2`
-# returns for `h` the **upstream gradient** that `tape_1` needs, and `output_gradients` takes it. Between the two calls it is in your hands: print it, or change it.
+# Tapes can also take turns. Below, the two stretches share `h` alone: `tape_2` returns for it the **upstream gradient** that `tape_1` needs, and `output_gradients` takes it.
+# Between the two calls it is in your hands: print it, or change it.
 
 # %%
 x = tf.constant([1.0, 2.0])
@@ -577,6 +587,15 @@ upstream = tape_2.gradient(y, h)
 in_two = tape_1.gradient(h, x, output_gradients=upstream)
 print("at h:", upstream.numpy())
 print("at x:", in_two.numpy())
+
+# %% alt="Timeline. A timeline with four lines of code: h = x ** 2, y = reduce_sum(h ** 3), tape_2.gradient(y, h), and tape_1.gradient(h, x). tape_1 has a bar and a dot at the first line, and is asked at the last; tape_2 has a bar and a dot at the second, and is asked at the third." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: two tapes that take turns
+timeline(
+    ["h = x ** 2", "y = reduce_sum(h ** 3)", "tape_2.gradient(y, h)", "tape_1.gradient(h, x)"],
+    {"tape_1": ([(-0.45, 0.45)], [0], 3), "tape_2": ([(0.55, 1.45)], [1], 2)},
+    "The tape that records last is asked first, and hands on its answer",
+)
+plt.show()
 
 # %% [markdown]
 # With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Now forget `tape_2.watch(h)`:
@@ -663,15 +682,15 @@ for found in gradients.values():
 # - Two tapes over one run gave two gradients: each holds a record of its own (section 1).
 # - `watch_accessed_variables=False` and `watch` gave a tape its own set of sources; the head's tape left no record of the first layer (section 2).
 # - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 3).
-# - For $y''$ the inner tape was asked while the outer one was open, and the outer one recorded its backward pass (section 4).
+# - For $y''$ the outer tape recorded $y$, and then the inner one's backward pass (section 4).
 # - With `h` alone between the two stretches, the second tape's gradient at `h` went to the first as `output_gradients` (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a source made before the blocks that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
-# | all weights of twelve `tanh` layers are watched, and the last one's gradient is wanted | twelve activations kept and twelve layers visited, for two and one | watch the last one alone |
+# | all weights of twelve `tanh` layers are watched, and the last one's gradient is wanted | twelve activations kept and twelve layers visited, for two and one | `watch` the last one, with automatic watching off |
 # | `None` from one tape handed to another as its upstream gradient | a wrong number: it begins with ones | look at what you hand on |
-# | a tape that was not asked is still there | the activations that it keeps stay in memory | drop it, with `del` |
+# | a tape that was not asked, or a persistent one, is still there | the activations that it keeps stay in memory | drop it, with `del` |
 #
 # **Further reading**
 #

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_first_aid.ipynb)
 #
-# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 5 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 14 to read, 5 more to go further, 70 for the exercises; to work through it all, about 2 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -822,6 +822,9 @@ check_start = check_network.get_weights()
 learn_second_layer(check_network, x, targets)
 assert np.abs(check_network.get_weights()[0] - check_start[0]).max() > 0.01  # the layer that was to stay
 np.testing.assert_array_equal(check_network.get_weights()[1], check_start[1])
+with tf.GradientTape() as check_tape:
+    check_loss = tf.reduce_mean(check_network(x) ** 2)
+assert None not in check_tape.gradient(check_loss, check_network.variables)  # the frozen layer is watched
 check_heads = first_task(trunk, head, other, x, y[:, None])
 assert [check_one is None for check_one in check_heads] == [False, False, True]
 assert error_rate_slope(three_classes, x, labels) is None
@@ -848,9 +851,10 @@ for check_one in (exercises.second_head, exercises.first_layer):
 #
 # The repairs are held against central differences of *values*, in float64, at other inputs; those with a Keras model, cases 2, 11 and 15, against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
-# The second number is that of the program as shown, which must fail. In cases 12 and 14 that program *is* right; there it is that of a needless repair.
+# The crosses are the programs as shown, which must fail. In cases 12 and 14 that program *is* right; there the cross is a needless repair.
 
-# %% tags=["nbval-ignore-output"]
+# %% alt="Scatter plot. The error of each case's program, from 1 to 15, on a logarithmic axis. The fifteen dots of the repairs lie far below one ten-thousandth. The fifteen crosses of the other programs lie far above it, and most of them in a band at the top for an error, a None too many, or one missing." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: repairs and programs against the differences
 rng = np.random.default_rng(seed)
 repair = {number: one.right_answer[1] for number, one in enumerate(exercises_of(exercises), start=1)}
 
@@ -894,7 +898,6 @@ def step_with(slopes):
     return step
 
 
-# %% tags=["nbval-ignore-output"]
 w1, x1, y1 = wide(2), wide(5, 2), wide(5)
 kernel1, unit1, head1, trunk1 = wide(2, 3), wide(2, 1), wide(3, 1), wide(2, 3)
 hits1, labels1 = tf.constant([1.0, 0.0, 1.0, 1.0, 0.0], tf.float64), tf.constant([0, 2, 1, 0, 2], tf.int64)
@@ -995,9 +998,29 @@ wrong = dict(enumerate(shown, start=1))
 wrong[12], wrong[14] = (one.checker.mistakes[0].answer for one in (exercises.second_head, exercises.first_layer))
 errors_found = {number: wrong_by(number, program) for number, program in repair.items()}
 errors_of_wrong = {number: wrong_by(number, program) for number, program in wrong.items()}
-for number, error in errors_found.items():
-    of_wrong = "a needless repair" if number in (12, 14) else "as shown"
-    print(f"case {number:2}: repaired {error:.0e}, {of_wrong} {errors_of_wrong[number]:.1g}")
+_, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+raised = 1e4  # where an infinite error is drawn
+ax.semilogy(
+    list(errors_found), [max(error, 1e-16) for error in errors_found.values()], "o", color=plots.BLUE, label="repaired"
+)
+ax.semilogy(
+    list(errors_of_wrong),
+    np.minimum(list(errors_of_wrong.values()), raised),
+    "x",
+    color=plots.RED,
+    label="as shown, or repaired without need",
+)
+ax.axhline(raised / 10, color=plots.GREY, linewidth=0.5)
+ax.text(15.4, 6 * raised, "an error, a None too many, or one missing", ha="right", va="bottom")
+ax.set(
+    title="Each repair agrees with differences, or with fit",
+    xlabel="case",
+    ylabel="error (0 is drawn at 1e-16)",
+    xticks=range(1, 16),
+    ylim=(1e-17, 1e6),
+)
+ax.legend(frameon=False, loc="center right")
+plt.show()
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1070,7 +1093,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), a loss for right predictions of unequal targets | equal shapes |
-# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen first layer moves | one list for both |
+# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen first layer moves | `trainable_variables` for both |
 # | zeros in place of a rightful `None` | with momentum from an earlier step, a head that drifts | hand the `None` on |
 #
 # **Further reading**

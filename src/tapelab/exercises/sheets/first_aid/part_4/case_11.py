@@ -37,7 +37,7 @@ kept_layer = Exercise(
     hints=(
         "How many gradients are there? How many variables does the loop count through?",
         "Print the names: `[v.path for v in model.trainable_variables]`, and the same for `model.variables`.",
-        "Freezing is wanted. What is asked for and what is moved have to be the same list.",
+        "Freezing is wanted. Ask for the same list as you move: the one that leaves the frozen layer out.",
         "Count through `model.trainable_variables` in the last line as well.",
     ),
     checker=Repair(
@@ -96,8 +96,14 @@ def _moved(model, x, y, kernels):
 
 @kept_layer.mistake("thawed")
 def _(model, x, y):
-    """Gradients and variables fit together now, because nothing is frozen any more: the layer that was to stay learns
-    along."""
+    """Gradients and variables fit together now, and the layer that was to stay is among them: it learns along. A layer
+    that is frozen leaves `trainable_variables`, not `variables`."""
+    _moved(model, x, y, model.variables)
+
+
+@kept_layer.wrong("thawed")
+def _(model, x, y):
+    model.layers[0].trainable = False
     _moved(model, x, y, model.variables)
 
 
