@@ -260,8 +260,8 @@ plt.show()
 # $2 \cdot 0.6 + 3 \cdot (-0.8) = -1.2$.
 #
 # With random $u$ and $v$, $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ tests a backward rule that you wrote yourself: the **dot-product test**. Take
-# its $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, and halve $h$: a right rule's difference falls to a quarter, until rounding takes over; a
-# wrong one's stays. An accumulator can use the wrong rule as well, and agree.
+# its $Jv$ from *values*, $(f(x + hv) - f(x - hv))/2h$, and halve $h$: a right rule's difference shrinks, until only rounding is left; a wrong
+# one's stays. An accumulator can use the wrong rule as well, and agree.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

@@ -135,23 +135,23 @@ def _count_passes(name, most, reference=None):
     return observe
 
 
-def _of_two(x):
-    return tf.sin(tf.cast(tf.range(1, 10), x.dtype) * x[0]) * x[1]
+def _of_eight(x):
+    return tf.concat([tf.sin(x[0] * x), [tf.reduce_sum(x**2)]], axis=0)
 
 
 def _of_seven(x):
     return tf.stack([tf.reduce_sum(x**2), tf.exp(x[1]) * x[5], tf.sin(x[0] * x[6])])
 
 
-def _of_three(x):
-    return tf.reshape(x[:, None] * tf.tanh(x)[None, :], [9])[:8]
+def _of_two(x):
+    return tf.stack([x[0] * x[1], tf.exp(x[0]), tf.sin(x[1])])
 
 
 def _maps(random, dtype):
     return [
-        (_of_two, tf.constant([0.5, -1.5], dtype)),
+        (_of_eight, tf.cast(tf.linspace(0.5, -1.5, 8), dtype)),
         (_of_seven, tf.constant(random.normal(size=7), dtype)),
-        (_of_three, tf.constant(random.normal(size=3), dtype)),
+        (_of_two, tf.constant(random.normal(size=2), dtype)),
     ]
 
 
@@ -220,7 +220,7 @@ def _(f, x):
 @fewest_passes.mistake("always_rows")
 def _(f, x):
     """The Jacobians are right. Where there are fewer inputs than outputs, you take rows, one pass for each output; the
-    first function tried has 9 outputs and 2 inputs."""
+    first function tried has 9 outputs and 8 inputs."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
@@ -244,6 +244,17 @@ def _(f, x):
     if y.shape[0] > x.shape[0]:
         return tape.jacobian(y, x)
     return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.mistake("inputs_alone")
+def _(f, x):
+    """The Jacobians are right. With 8 inputs you take rows, and there are 9 outputs: which numbers are to be compared?"""
+    if x.shape[0] < 5:
+        return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.jacobian(y, x)
 
 
 @fewest_passes.wrong("other")
