@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Hard cases
 #
-# Seventeen short programs, each made after a public thread. In most a derivative is missing, not a number, zero or wrong; in two it is right, and too dear.
+# Seventeen short programs, each made after a public thread. Their gradients are `None` (cases 1, 2), NaN (3 to 7), zero or wrong (8, 9), out of date or too dear (10 to 12); five are unsorted (13 to 17).
 # **What is wrong with this gradient, and which repair mends it and does not only silence it?**
 
 # %% [markdown] tags=["badges"]
