@@ -288,6 +288,7 @@ def certified(function, rows, elements):
 
 print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
 print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
+
 # %% [markdown]
 # Both faults above show in every row. Where a branch depends on the row, test one row of each branch. A second test: here the loss is a mean over independent examples, so the rows' mean has to be the batch's gradient:
 
@@ -559,8 +560,7 @@ print(f"batch_jacobian, largest entry:  {np.max(np.abs(returned_last)):.0e}")
 print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
 
 # %% [markdown]
-# In inference mode (`training=False`) these examples are independent again, and `batch_jacobian` is right. In
-# training mode take the full Jacobian's diagonal.
+# In inference mode (`training=False`) `batch_jacobian` is right again. In training mode take the full Jacobian's diagonal.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -587,7 +587,7 @@ np.testing.assert_allclose(returned_inference, tf.einsum("bobi->boi", full_infer
 
 # %%
 def independence_error(tape, target, source, jacobians, u):
-    """The largest difference between the two sides, relative to their size: in float32 above 1e-4, coupled."""
+    """The largest difference between the two sides, relative to their size: in float32 up to 1e-4 is rounding."""
     from_tape = tape.gradient(target, source, output_gradients=u)
     from_jacobians = tf.einsum("bo,boi->bi", u, jacobians)
     scale = tf.reduce_max(tf.abs(from_tape)) + tf.reduce_max(tf.abs(from_jacobians))
@@ -947,7 +947,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | under `vectorized_map`, with two rows or more: `tf.pad` with a constant other than 0, `tf.roll` with a negative axis (in a Jacobian by `pfor` too) | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
-# | `vectorized_map` through Keras' `MultiHeadAttention`, on a CPU with oneDNN | the process dies | a loop, or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
+# | `vectorized_map` through Keras' `MultiHeadAttention`, on a CPU with oneDNN | the process dies, at some batch sizes | a loop, or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | `batch_jacobian` behind batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | independence of examples tested with cotangents of ones | batch normalisation passes | random cotangents |

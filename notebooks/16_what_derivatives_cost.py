@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 19 to read, 3 more to go further, 28 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -135,7 +135,7 @@ assert seconds["gradient"] < 10 * seconds["forward"]
 
 # %%
 def multiplications(function, *arguments):
-    """Count the multiplications of the matrix products in a tf.function's graph; shapes fixed, no loops."""
+    """Count the multiplications of the matrix products in a tf.function's graph; shapes fixed, no loops or branches."""
     total = 0
     for operation in function.get_concrete_function(*arguments).graph.get_operations():
         if operation.type in ("MatMul", "BatchMatMulV2"):
@@ -184,6 +184,8 @@ layers = [batch * rows * columns for rows, columns in pairwise(sizes)]
 assert count["forward"] == sum(layers)
 check_einsum = tf.function(lambda a: tf.einsum("ij,jk->ik", a, a))
 assert multiplications(check_einsum, tf.ones((4, 4))) == 0  # not counted
+check_branches = tf.function(lambda a: tf.cond(a[0, 0] > 0.0, lambda: a @ a, lambda: a))
+assert multiplications(check_branches, tf.ones((4, 4))) == 0
 assert count["gradient"] == 3 * sum(layers) - layers[0] < 3 * count["forward"]
 assert width != 256 or abs(count["gradient"] / count["forward"] - 2.25) < 0.005
 assert layers[0] == max(layers)
@@ -305,7 +307,7 @@ exercises.frozen.check(multiplications_of)
 # ## 2. Exponents: count, then time
 #
 # On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. A Hessian of $n$ weights has $n^2$ entries; `jacobian` fills it with $n$
-# products. Here are both, for nine sizes.
+# products.
 
 # %%
 data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
@@ -361,7 +363,7 @@ for what, numbers in counted.items():
     print(f"{what}: from n = {n[0]} to {n[1]}, {numbers[1] / numbers[0]:.2f} times; slope {exponent(n, numbers):.2f}")
 
 # %% [markdown]
-# Slopes 2 and 1. By the clock:
+# By the clock:
 
 # %% tags=["nbval-ignore-output"]
 times = medians(
@@ -369,7 +371,7 @@ times = medians(
 )
 timed = {what: np.array([times[what, k] for k in range(len(points))]) for what in second_order}
 
-# %% alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie closer together; the product's line stays low, and the Hessian's leaves it and climbs." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: counted slopes, measured times
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for what, style, colour in (("Hessian", "o-", plots.RED), ("product", "s--", plots.BLUE)):
@@ -384,7 +386,7 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# The smallest networks take nearly the same time: starting the operations costs a fixed amount, and there it is most of a call. A line fitted to these times mixes that amount into its slope. So take exponents from counts.
+# The smallest Hessian takes over fifty times the product's multiplications, but not fifty times its time: starting the operations costs a fixed amount. A line fitted to these times mixes it into its slope. So take exponents from counts.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -394,6 +396,8 @@ np.testing.assert_allclose([exponent(n, counted["Hessian"]), exponent(n, counted
 assert timed["Hessian"][-1] > timed["product"][-1]
 ratio = timed["Hessian"] / timed["product"]
 assert np.median(ratio[-3:]) > np.median(ratio[:3])
+assert counted["Hessian"][0] > 50 * counted["product"][0]
+assert ratio[0] < 25
 assert np.all(np.array(counted["Hessian"]) <= n * counted["product"])
 assert np.all(
     np.array(counted["product"]) <= 3 * np.array([multiplications(tf.function(gradient_of), w) for w, _ in points])
@@ -539,7 +543,7 @@ del tape_again
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
 # pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation.
 # `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a weight of this chain, a tensor, taken from outside
-# gets `None`; a variable gets its gradient. A Hessian–vector product of this chain, or forward mode, is then an error.
+# gets `None`; a trainable variable gets its gradient. A Hessian–vector product of this chain, or forward mode, is then an error.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
 
@@ -590,51 +594,22 @@ held_unequal = list(held)
 print("evaluations of a layer:", len(held_unequal))
 print("most alive at once:    ", max(held_unequal))
 
-# %% alt="Two line plots. Left, the number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth of one height, 8. Right, the least number of results against the number of layers, logarithmic: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. The number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth of one height, 8." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what is alive
-_, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-left.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
-left.step(np.arange(1, 49), held_checkpointed, where="mid", color=plots.BLUE)
-left.step(np.arange(1, 49), held_unequal, where="mid", color=plots.GREEN)
-left.axvline(24.5, color=plots.GREY, linestyle=":")
-left.text(25.5, 22.5, "plain tape", color=plots.RED)
-left.text(29, 10.5, "6 blocks of 4", color=plots.BLUE)
-left.text(37, 8.4, "7, 6, 5, 4, 2", color=plots.GREEN)
-left.set(title="Unequal blocks: every tooth has one height", ylim=(0, 26))
-left.set(xlabel="evaluation of a layer (the second run starts at 25)", ylabel="results alive")
-
-lengths = np.array([8, 16, 32, 64, 128, 256, 512, 1024])
-
-
-def least_for(fits):
-    """The least number s with fits(s, n), for each length n of a chain."""
-    return [next(s for s in range(1, 2000) if fits(s, n)) for n in lengths]
-
-
-schedules = {
-    "plain tape": (lengths, "--", plots.RED),
-    "equal blocks": (least_for(lambda s, n: any(k + -(-n // k) <= s for k in range(1, n + 1))), "-", plots.BLUE),
-    "unequal blocks": (least_for(lambda s, n: s * (s - 1) // 2 >= n), "-", plots.GREEN),
-    "binomial, r = 3": (least_for(lambda s, n: math.comb(s + 3, 3) >= n), "-.", plots.ORANGE),
-    "binomial, r = 4": (least_for(lambda s, n: math.comb(s + 4, 4) >= n), ":", "black"),
-}
-for name, (least, style, colour) in schedules.items():
-    right.loglog(lengths, least, style, color=colour, label=name)
-right.set(title="What a chain of n layers has to keep", xlabel="layers n", ylabel="results kept")
-right.set_xticks(lengths[::2], labels=lengths[::2])
-right.set_xticks([], minor=True)
-right.legend(fontsize="small")
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
+ax.step(np.arange(1, 49), held_checkpointed, where="mid", color=plots.BLUE)
+ax.step(np.arange(1, 49), held_unequal, where="mid", color=plots.GREEN)
+ax.axvline(24.5, color=plots.GREY, linestyle=":")
+ax.text(25.5, 22.5, "plain tape", color=plots.RED)
+ax.text(29, 10.5, "6 blocks of 4", color=plots.BLUE)
+ax.text(37, 8.4, "7, 6, 5, 4, 2", color=plots.GREEN)
+ax.set(title="Unequal blocks: every tooth has one height", ylim=(0, 26))
+ax.set(xlabel="evaluation of a layer (the second run starts at 25)", ylabel="results alive")
 plt.show()
 
 # %% [markdown]
 # Eight, for the same 48 evaluations. With at most $M$ alive the blocks may be $M - 1, M - 2, \dots, 1$ layers long, $M(M - 1)/2$ in all: $M$ is about $\sqrt{2n}$. A chain of 1024 layers takes 46 results instead of 64.
-#
-# Set checkpoints within the blocks, and the root gives way too. Let a layer run at most $r$ times without a tape, and then once on it. With $s$
-# checkpoints, the start included, the longest chain has
-#
-# $$\binom{s + r}{s}$$
-#
-# layers. This is the **binomial law** of checkpointing; Griewank and Walther's *revolve* is a schedule that reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -651,22 +626,6 @@ for plain, again, unequal in zip(by_plain_tape, by_checkpoints, by_unequal_block
 for blocks in (2, 3, 4, 8, 12):
     checkpointed([24 // blocks] * blocks)
     assert max(held) == blocks + 24 // blocks
-assert [least[-1] for least, _, _ in schedules.values()] == [1024, 64, 46, 17, 11]
-
-
-@functools.cache
-def check_runs(layers, checkpoints):
-    """The least r for a chain: how often the layer that runs most often runs before it is recorded."""
-    if layers == 1 or checkpoints == 1:  # the start alone: the first layer runs once for each layer behind it
-        return layers - 1
-    cuts = range(1, layers)  # where the next checkpoint is set: what lies behind it is done first
-    return min(max(1 + check_runs(cut, checkpoints), check_runs(layers - cut, checkpoints - 1)) for cut in cuts)
-
-
-for checkpoints in range(1, 5):
-    for runs in range(1, 4):
-        longest = math.comb(checkpoints + runs, checkpoints)
-        assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
 
 # %% [markdown]
 # **A block runs twice, and has to compute the same again**: in training, batch normalisation moves its averages twice. Here `tf.nn.dropout` draws anew, and the gradient belongs to another mask. Of 1000 numbers, how many are dropped and have a gradient?
@@ -690,14 +649,15 @@ print("dropout:          ", redrawn)
 print("stateless dropout:", dropped_with_a_gradient(stateless))
 
 # %% [markdown]
-# A quarter, and no warning; a seeded Keras `Dropout` does the same. The stateless operation repeats its numbers.
+# A quarter, and no warning; a Keras `Dropout` does the same, seeded or not. The stateless operation repeats its numbers.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert 180 < redrawn < 320
 assert dropped_with_a_gradient(stateless) == 0
-check_layer = tf.keras.layers.Dropout(0.5, seed=seed)
-assert 180 < dropped_with_a_gradient(lambda h: check_layer(h, training=True)) < 320
+for check_seed in (seed, None):
+    check_layer = tf.keras.layers.Dropout(0.5, seed=check_seed)
+    assert 180 < dropped_with_a_gradient(lambda h, layer=check_layer: layer(h, training=True)) < 320
 check_norm, check_batch = tf.keras.layers.BatchNormalization(momentum=0.5), tf.random.normal((8, 3)) + 4.0
 with tf.GradientTape() as check_tape:
     check_tape.watch(check_batch)
@@ -735,7 +695,62 @@ for check_run in (check_product, tf.function(check_product), check_forward):
         check_run(tf.recompute_grad)
 
 # %% [markdown]
-# ## 5. Going further: eager, graph, XLA
+# ## 5. Going further: the binomial law
+#
+# With one layer at a time on the tape, fewer than $\sqrt n$ results can do. Before it is recorded, a layer may run $r$ times. For $r = 1$, the start alone serves two layers:
+#
+#     start: run layer 1, record layer 2, go back
+#     start: record layer 1, go back
+#
+# With $s$ checkpoints, the start included, the longest chain has $\binom{s + r}{s}$ layers. This is the **binomial law**; Griewank and Walther's *revolve* reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
+
+# %% alt="Line plot. The number of results that a schedule keeps against the number of layers, on logarithmic axes: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: what each schedule keeps
+lengths = np.array([8, 16, 32, 64, 128, 256, 512, 1024])
+
+
+def least_for(fits):
+    """The least number s with fits(s, n), for each length n of a chain."""
+    return [next(s for s in range(1, 2000) if fits(s, n)) for n in lengths]
+
+
+schedules = {
+    "plain tape": (lengths, "--", plots.RED),
+    "equal blocks": (least_for(lambda s, n: any(k + -(-n // k) <= s for k in range(1, n + 1))), "-", plots.BLUE),
+    "unequal blocks": (least_for(lambda s, n: s * (s - 1) // 2 >= n), "-", plots.GREEN),
+    "binomial, r = 3": (least_for(lambda s, n: math.comb(s + 3, 3) >= n), "-.", plots.ORANGE),
+    "binomial, r = 4": (least_for(lambda s, n: math.comb(s + 4, 4) >= n), ":", "black"),
+}
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+for name, (least, style, colour) in schedules.items():
+    ax.loglog(lengths, least, style, color=colour, label=name)
+ax.set(title="What each schedule keeps", xlabel="layers n", ylabel="results kept")
+ax.set_xticks(lengths[::2], labels=lengths[::2])
+ax.set_xticks([], minor=True)
+ax.legend(fontsize="small")
+plt.show()
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+assert [least[-1] for least, _, _ in schedules.values()] == [1024, 64, 46, 17, 11]
+
+
+@functools.cache
+def check_runs(layers, checkpoints):
+    """The least r for a chain: how often the layer that runs most often runs before it is recorded."""
+    if layers == 1 or checkpoints == 1:  # the start alone: the first layer runs once for each layer behind it
+        return layers - 1
+    cuts = range(1, layers)  # where the next checkpoint is set: what lies behind it is done first
+    return min(max(1 + check_runs(cut, checkpoints), check_runs(layers - cut, checkpoints - 1)) for cut in cuts)
+
+
+for checkpoints in range(1, 5):
+    for runs in range(1, 4):
+        longest = math.comb(checkpoints + runs, checkpoints)
+        assert check_runs(longest, checkpoints) == runs < check_runs(longest + 1, checkpoints)
+
+# %% [markdown]
+# ## 6. Going further: eager, graph, XLA
 #
 # A Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA. This one is tiny: 30 weights.
 #
@@ -797,7 +812,7 @@ ax.legend(loc="upper right", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Eagerly, Python starts the operations one by one, for one row of the Hessian after another.
+# Eagerly, Python starts the operations one by one, row after row.
 #
 # The first call pays for tracing, and by default so does one with a new shape, dtype or Python number.
 
@@ -829,7 +844,7 @@ def pays_from(first_call, later_call, eager_call):
 exercises.pays.check(pays_from)
 
 # %% [markdown]
-# ## 6. Going further: passes and memory together
+# ## 7. Going further: passes and memory together
 #
 # A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Forward mode holds no record: of a chain of layers it keeps the last value and a tangent. Passes that run at once need a tangent or a cotangent each. Bytes for one example, for layers of one width $w$ in
 # float32, beside the weights and the Jacobian:
@@ -845,7 +860,7 @@ exercises.pays.check(pays_from)
 modes.figure().show()
 
 # %% [markdown]
-# Between the lines reverse mode takes fewer passes, and its record makes it hold more. One pass at a time, forward mode holds 2 KiB here, and reverse mode 25.
+# Between the lines reverse mode takes fewer passes, and its record makes it hold more.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -863,7 +878,7 @@ assert modes.held_bytes("reverse", 16, 8, layers=24) > modes.held_bytes("forward
 assert modes.break_even(16, layers=1) == 16
 
 # %% [markdown]
-# ## 7. Check it independently
+# ## 8. Check it independently
 #
 # In float64 and NumPy, central differences of the gradient's closed form give the Hessian–vector product of section 1, for the last layer.
 
@@ -915,7 +930,7 @@ assert error < 1e-3
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network on a plain tape | each layer's results are kept | `tf.recompute_grad` around blocks, their tensors as positional arguments; first derivatives in reverse mode only |
-# | `tf.nn.dropout` or a seeded Keras `Dropout` in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
+# | `tf.nn.dropout` or a Keras `Dropout`, seeded too, in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**
 #

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Hard cases
 #
-# Seventeen short programs, each made after a public thread. In most a derivative is missing, not a number, zero or wrong; in two it is right, and too dear.
+# Seventeen short programs, each made after a public thread. Their gradients are `None` (cases 1, 2), NaN (3 to 7), zero or wrong (8, 9), out of date or too dear (10 to 12); five are unsorted (13 to 17).
 # **What is wrong with this gradient, and which repair mends it and does not only silence it?**
 
 # %% [markdown] tags=["badges"]
@@ -90,9 +90,9 @@ for name, program in programs.items():
     print(f"{name:8} value {value:6.4f}   gradient", None if found is None else found.numpy())
 
 # %% [markdown]
-# Four lines, four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; loss and gradient ought to be 0.
+# Four diseases, and not one error message. All four values look healthy. In the last program the predictions equal their targets; loss and gradient ought to be 0.
 #
-# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. Then the program runs. On this page a repair
+# The first two are quickly *silenced*: zeros for the `None`, `nan_to_num` for the NaN. On this page a repair
 # is right when value **and** gradient are, on inputs that you have not seen.
 #
 # **You will be able to**
@@ -131,7 +131,7 @@ for name, program in repairs.items():
     print(f"{name:8} value {value:6.4f}   gradient", healthy[name][1].numpy())
 
 # %% [markdown]
-# Every case needs a repair. Name the **cause**, one of three, and **edit** the function until it is right; `exercises.NAME.hint()` helps.
+# Name the **cause**, one of three, and **edit** the function until it is right; `exercises.NAME.hint()` helps.
 #
 # Take three sittings: sections 1 and 2, 3 and 4, and 5. Or only read: each section ends with what its cases teach.
 

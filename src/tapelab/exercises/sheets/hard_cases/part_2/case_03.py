@@ -13,12 +13,12 @@ def _margins(random, dtype):
 
     shown = trial([2.0, -1.0, 1000.0], [1.0, 1.0, -1.0])
     sides = np.sign(random.normal(size=7))
-    return [shown, trial(random.normal(size=7), sides), trial([1500.0, -2000.0, 0.5], [1.0, -1.0, -1.0])]
+    return [shown, trial(random.normal(size=7), sides), trial([1500.0, -2000.0, 0.0], [1.0, 1.0, -1.0])]
 
 
 def _soft_margin(scores, sides):
     z = -sides * scores
-    return tf.reduce_mean(tf.maximum(z, 0.0) + tf.math.log1p(tf.exp(-tf.abs(z))))
+    return tf.reduce_mean(tf.reduce_logsumexp(tf.stack([tf.zeros_like(z), z]), axis=0))
 
 
 soft_margin = Exercise(
@@ -102,3 +102,9 @@ def _(scores, sides):
 def _(scores, sides):
     """A hinge has no overflow, and is another loss: it is flat as soon as the side is right."""
     return tf.reduce_mean(tf.nn.relu(-sides * scores))
+
+
+@soft_margin.wrong("values")
+def _(scores, sides):
+    z = -sides * scores
+    return tf.reduce_mean(tf.nn.relu(z) + tf.math.log1p(tf.exp(-tf.abs(z))))  # no slope where the score is 0
