@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 21 to read, 6 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 8 more to go further, 32 for the exercises; to work through it all, about 1 h 45 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -236,61 +236,7 @@ print("largest entry of H:            ", f"{np.abs(H).max():.3f}")
 print("largest entry of H − 2/42 JᵀJ: ", f"{np.abs(H - gauss_newton_matrix).max():.0e}")
 
 # %% [markdown]
-# The bound of 12 active outputs leaves at least 28 zeros among 40. Give the same network 30 examples, and the bound lies above 40.
-#
-# **Predict.** How many eigenvalues are zero then: none, one to five, or ten or more?
-
-
-# %%
-exercises.more_examples.guess(...)  # "none", "one to five" or "ten or more"
-
-# %%
-thirty = tf.concat([x, tf.constant(np.random.default_rng(seed + 1).normal(size=(23, 5)))], axis=0)
-
-
-def network_loss(activation, examples):
-    """The loss as a function of the first kernel, flat, shape (40,)."""
-
-    def loss(flat):
-        hidden = activation(examples @ tf.reshape(flat, [5, 8]))
-        return tf.reduce_mean(activation(hidden @ second.kernel) ** 2)
-
-    return loss
-
-
-flat_kernel = tf.reshape(first.kernel, [40])
-spectra, zero_counts = {}, {}
-for name, activation, examples in (
-    ("ReLU, 7", tf.nn.relu, x),
-    ("ReLU, 30", tf.nn.relu, thirty),
-    ("tanh, 7", tf.tanh, x),
-    ("tanh, 2", tf.tanh, x[:2]),
-):
-    of_network = second_order(network_loss(activation, examples), flat_kernel)[2]
-    spectra[name] = np.linalg.eigvalsh(of_network)
-    zero_counts[name] = int(np.sum(np.abs(spectra[name]) <= 1e-10 * spectra[name].max()))
-    negative = int(np.sum(spectra[name] < -1e-10 * spectra[name].max()))
-    print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
-
-# %% [markdown]
-# None, here: each further example adds up to six rows to $J$. Still, more examples do not always help. The loss sees the five weights of a hidden ReLU
-# unit only through the examples for which the unit is on. If these are two, it sees two numbers in place of five weights, and at least three eigenvalues
-# are zero.
-#
-# `tanh` is never off, and yet two examples show the loss only $2 \times 8$ numbers: at most 16 eigenvalues differ from zero.
-#
-# The negative eigenvalues are `tanh`'s. Its outputs are curved functions of the kernel, so $H$ has a further term beside $J^\top J$, and the bound by
-# active outputs is gone. It is gone for both ReLU kernels together, too: their outputs are products of weights.
-
-# %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order, on axes that are logarithmic but for zero. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: three spectra
-_, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-for ax, name in zip(axes, ("ReLU, 7", "ReLU, 30", "tanh, 7"), strict=True):
-    smallest = np.sort(np.abs(spectra[name]))[zero_counts[name]]
-    title = f"{name} examples: {zero_counts[name]} zeros,\nall others at least {smallest:.1e} in size"
-    plots.spectrum(spectra[name], title=title, threshold=1e-10, ax=ax)
-    ax.set_yscale("symlog", linthresh=1e-7)
-plt.show()
+# The bound of 12 active outputs leaves at least 28 zeros among 40.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -298,45 +244,6 @@ np.testing.assert_allclose(H, gauss_newton_matrix, rtol=0, atol=1e-12)
 assert np.linalg.matrix_rank(J) == 40 - zeros
 check_flat = np.linalg.eigvalsh(np.kron(x.numpy().T @ x.numpy(), second.kernel.numpy() @ second.kernel.numpy().T))
 assert np.sum(check_flat < 1e-10 * check_flat.max()) == 10  # without an activation
-
-
-def check_both_kernels(flat):
-    hidden = tf.nn.relu(x @ tf.reshape(flat[:40], [5, 8]))
-    return tf.reduce_mean(tf.nn.relu(hidden @ tf.reshape(flat[40:], [8, 6])) ** 2)
-
-
-check_kernels = tf.concat([tf.reshape(layer.kernel, [-1]) for layer in (first, second)], axis=0)
-assert np.linalg.eigvalsh(second_order(check_both_kernels, check_kernels)[2])[0] < -1e-6  # so not Gauss–Newton
-exercises.more_examples.reveal("none" if zero_counts["ReLU, 30"] == 0 else "ten or more")
-assert zero_counts["ReLU, 7"] == zeros
-assert zero_counts["ReLU, 30"] == zero_counts["tanh, 7"] == 0
-assert zero_counts["tanh, 2"] == 40 - 2 * 8
-assert 13 <= np.sum(spectra["tanh, 7"] < 0) <= 27
-assert min(spectra["ReLU, 30"]) > 0
-check_active = int(tf.math.count_nonzero(tf.nn.relu(tf.nn.relu(thirty @ first.kernel) @ second.kernel)))
-assert check_active > 40
-
-
-def check_product(w):
-    return (w[0] * w[1]) ** 2
-
-
-check_two = np.linalg.eigvalsh(second_order(check_product, tf.constant([1.0, 2.0], tf.float64))[2])
-assert np.abs(check_two).min() > 1.0  # one output, two weights, and no zero
-check_x = np.random.default_rng(seed).normal(size=(60, 5))
-check_x[:, 4] = 1.0
-check_kernel = np.random.default_rng(seed).normal(size=(5, 8))
-check_kernel[:, 0] = [1.0, 0.0, 0.0, 0.0, -np.mean(np.sort(check_x[:, 0])[-3:-1])]  # unit 0 is on for two of 60
-assert np.sum(check_x @ check_kernel[:, 0] > 0) == 2
-
-
-def check_rarely_on(flat):
-    hidden = tf.nn.relu(tf.constant(check_x) @ tf.reshape(flat, [5, 8]))
-    return tf.reduce_mean((hidden @ tf.abs(second.kernel)) ** 2)
-
-
-check_rare = np.linalg.eigvalsh(second_order(check_rarely_on, tf.constant(check_kernel.ravel()))[2])
-assert np.sum(np.abs(check_rare) <= 1e-10 * check_rare.max()) == 3
 
 # %% [markdown]
 # ## 2. A Newton step
@@ -383,6 +290,16 @@ def solve(matrix, vector):
         return np.full(len(vector), np.nan)
 
 
+def network_loss(activation, examples):
+    """The loss as a function of the first kernel, flat, shape (40,)."""
+
+    def loss(flat):
+        hidden = activation(examples @ tf.reshape(flat, [5, 8]))
+        return tf.reduce_mean(activation(hidden @ second.kernel) ** 2)
+
+    return loss
+
+
 nudged = g * (1 + 1e-12 * rng.normal(size=40))
 damped = H + epsilon * tf.eye(40, dtype=tf.float64)
 for name, matrix in {"H": H, "H + εI": damped}.items():
@@ -391,7 +308,7 @@ for name, matrix in {"H": H, "H + εI": damped}.items():
     print(f"{name:6}  step of length {np.linalg.norm(step):8.2f}, relative change {change:.0e}")
 
 damped_step = tf.linalg.solve(damped, -g[:, None])[:, 0]
-relu_loss = network_loss(tf.nn.relu, x)
+relu_loss, flat_kernel = network_loss(tf.nn.relu, x), tf.reshape(first.kernel, [40])
 before, after = relu_loss(flat_kernel), relu_loss(flat_kernel + damped_step)
 print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 
@@ -432,10 +349,6 @@ assert damped_change < 1e-8
 flat_directions = np.linalg.eigh(H)[1][:, :zeros]
 assert np.linalg.norm(flat_directions.T @ damped_step.numpy()) < 1e-8 * np.linalg.norm(damped_step)
 np.testing.assert_allclose(g, 2 / 42 * tf.linalg.matvec(J, tf.reshape(y, [42]), transpose_a=True), atol=1e-12)
-_, check_g, check_H = second_order(network_loss(tf.nn.relu, thirty), flat_kernel)
-check_nudged = check_g * (1 + 1e-12 * np.random.default_rng(seed).normal(size=40))
-check_step, check_other = (np.linalg.solve(check_H, -right) for right in (check_g, check_nudged))
-assert np.linalg.norm(check_other - check_step) < 1e-6 * np.linalg.norm(check_step)  # 30 examples need no damping
 assert after < 0.5 * before
 check_right = tf.constant(np.random.default_rng(seed).normal(size=(40, 5)))  # at random: no such difference
 check_solved, check_inverted = tf.linalg.solve(barely, check_right), tf.linalg.inv(barely) @ check_right
@@ -548,17 +461,20 @@ for name, (f, _) in cases.items():
 # Here each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: with a small positive floor,
 # $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
 #
-# Now the `tanh` network on 7 examples. The part of its raw step along positive curvature leads down, the part along negative curvature leads up, and
-# the heavier one decides how the step starts.
+# Now put `tanh` in place of ReLU, on the same 7 examples. The outputs are curved functions of the kernel: $H$ has a further term beside $J^\top J$, and
+# negative eigenvalues. The part of the raw step along positive curvature leads down, the part along negative curvature leads up, and the heavier one
+# decides how the step starts.
 
 # %%
 tanh_loss, tanh_start = network_loss(tf.tanh, x), flat_kernel
 tanh_value, tanh_g, tanh_H = second_order(tanh_loss, tanh_start)
-damping = max(0.0, floor - 2 * spectra["tanh, 7"].min())
+tanh_eigenvalues = np.linalg.eigvalsh(tanh_H)
+damping = max(0.0, floor - 2 * tanh_eigenvalues.min())
 lifted = tanh_H + damping * tf.eye(40, dtype=tf.float64)
 raw_step = tf.linalg.solve(tanh_H, -tanh_g[:, None])[:, 0]
 damped_step = tf.linalg.solve(lifted, -tanh_g[:, None])[:, 0]
 
+print("negative eigenvalues:", np.sum(tanh_eigenvalues < 0), "of 40")
 print(f"start                 {tanh_value:.4f}")
 print(f"after the raw step    {tanh_loss(tanh_start + raw_step):.4f}")
 print(f"after the damped step {tanh_loss(tanh_start + damped_step):.4f}")
@@ -586,7 +502,8 @@ assert [t for t, _ in cured.values()] == [0.5, 1.0]
 assert all(end < one_dimensional[name][1] for name, (_, end) in cured.items())
 check_log = {-1.25: np.nan, 2.5: 2.5 - np.log(2.5), 0.625: 0.625 - np.log(0.625)}  # w - log w
 assert line_search(check_log.get, 2.5, -3.75, check_log[2.5], -2.25) == 0.5
-np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - spectra["tanh, 7"].min(), rtol=1e-9)
+np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - tanh_eigenvalues.min(), rtol=1e-9)
+assert 13 <= np.sum(tanh_eigenvalues < 0) <= 27
 assert float(tf.tensordot(tanh_g, damped_step, 1)) < 0  # whatever the network
 assert tanh_loss(tanh_start + 0.025 * damped_step) < tanh_value
 assert tanh_loss(tanh_start + damped_step) < tanh_value < tanh_loss(tanh_start + raw_step)
@@ -992,11 +909,100 @@ def whole_hessian(f, a, b):
 exercises.whole.check(whole_hessian)
 
 # %% [markdown]
-# ## 10. Going further: in one line
+# ## 10. Going further: more examples, and `tanh`
+#
+# Give section 1's ReLU network 30 examples, and the bound lies above 40.
+#
+# **Predict.** How many eigenvalues are zero then: none, one to five, or ten or more?
+
+
+# %%
+exercises.more_examples.guess(...)  # "none", "one to five" or "ten or more"
+
+# %%
+thirty = tf.concat([x, tf.constant(np.random.default_rng(seed + 1).normal(size=(23, 5)))], axis=0)
+
+spectra, zero_counts = {}, {}
+for name, activation, examples in (
+    ("ReLU, 7", tf.nn.relu, x),
+    ("ReLU, 30", tf.nn.relu, thirty),
+    ("tanh, 7", tf.tanh, x),
+    ("tanh, 2", tf.tanh, x[:2]),
+):
+    of_network = second_order(network_loss(activation, examples), flat_kernel)[2]
+    spectra[name] = np.linalg.eigvalsh(of_network)
+    zero_counts[name] = int(np.sum(np.abs(spectra[name]) <= 1e-10 * spectra[name].max()))
+    negative = int(np.sum(spectra[name] < -1e-10 * spectra[name].max()))
+    print(f"{name:8} examples: {zero_counts[name]:2} zero, {negative:2} negative")
+
+# %% [markdown]
+# None, here: each active output of a further example adds a row to $J$. Still, more examples do not always help. The loss sees the five weights of a hidden ReLU
+# unit only through the examples for which the unit is on. If these are two, it sees two numbers in place of five weights, and at least three eigenvalues
+# are zero.
+#
+# `tanh` is never off, and yet two examples show the loss only $2 \times 8$ numbers: at most 16 eigenvalues differ from zero. These are more than the 12
+# outputs: section 3's further term breaks the bound. It breaks for both ReLU kernels together, too: their outputs are products of weights.
+
+# %% alt="Three dot plots. Three spectra of 40 eigenvalues in ascending order, on axes that are logarithmic but for zero. Left, ReLU on 7 examples: a long row of grey crosses at zero, then positive eigenvalues that rise. Middle, ReLU on 30 examples: all positive. Right, tanh on 7 examples: about half are red triangles below zero, the rest positive." jupyter={"source_hidden": true} tags=["figure"]
+# @title Draw: three spectra
+_, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+for ax, name in zip(axes, ("ReLU, 7", "ReLU, 30", "tanh, 7"), strict=True):
+    smallest = np.sort(np.abs(spectra[name]))[zero_counts[name]]
+    title = f"{name} examples: {zero_counts[name]} zeros,\nall others at least {smallest:.1e} in size"
+    plots.spectrum(spectra[name], title=title, threshold=1e-10, ax=ax)
+    ax.set_yscale("symlog", linthresh=1e-7)
+plt.show()
+
+
+# %% jupyter={"source_hidden": true} tags=["check"]
+# @title Check
+def check_both_kernels(flat):
+    hidden = tf.nn.relu(x @ tf.reshape(flat[:40], [5, 8]))
+    return tf.reduce_mean(tf.nn.relu(hidden @ tf.reshape(flat[40:], [8, 6])) ** 2)
+
+
+check_kernels = tf.concat([tf.reshape(layer.kernel, [-1]) for layer in (first, second)], axis=0)
+assert np.linalg.eigvalsh(second_order(check_both_kernels, check_kernels)[2])[0] < -1e-6  # so not Gauss–Newton
+exercises.more_examples.reveal("none" if zero_counts["ReLU, 30"] == 0 else "ten or more")
+assert zero_counts["ReLU, 7"] == zeros
+assert zero_counts["ReLU, 30"] == zero_counts["tanh, 7"] == 0
+assert zero_counts["tanh, 2"] == 40 - 2 * 8
+assert min(spectra["ReLU, 30"]) > 0
+check_active = int(tf.math.count_nonzero(tf.nn.relu(tf.nn.relu(thirty @ first.kernel) @ second.kernel)))
+assert check_active > 40
+
+
+def check_product(w):
+    return (w[0] * w[1]) ** 2
+
+
+check_two = np.linalg.eigvalsh(second_order(check_product, tf.constant([1.0, 2.0], tf.float64))[2])
+assert np.abs(check_two).min() > 1.0  # one output, two weights, and no zero
+check_x = np.random.default_rng(seed).normal(size=(60, 5))
+check_x[:, 4] = 1.0
+check_kernel = np.random.default_rng(seed).normal(size=(5, 8))
+check_kernel[:, 0] = [1.0, 0.0, 0.0, 0.0, -np.mean(np.sort(check_x[:, 0])[-3:-1])]  # unit 0 is on for two of 60
+assert np.sum(check_x @ check_kernel[:, 0] > 0) == 2
+
+
+def check_rarely_on(flat):
+    hidden = tf.nn.relu(tf.constant(check_x) @ tf.reshape(flat, [5, 8]))
+    return tf.reduce_mean((hidden @ tf.abs(second.kernel)) ** 2)
+
+
+check_rare = np.linalg.eigvalsh(second_order(check_rarely_on, tf.constant(check_kernel.ravel()))[2])
+assert np.sum(np.abs(check_rare) <= 1e-10 * check_rare.max()) == 3
+_, check_g, check_H = second_order(network_loss(tf.nn.relu, thirty), flat_kernel)
+check_nudged = check_g * (1 + 1e-12 * np.random.default_rng(seed).normal(size=40))
+check_step, check_other = (np.linalg.solve(check_H, -right) for right in (check_g, check_nudged))
+assert np.linalg.norm(check_other - check_step) < 1e-6 * np.linalg.norm(check_step)  # 30 examples need no damping
+
+# %% [markdown]
+# ## 11. Going further: in one line
 #
 # `tapelab.derivatives.hessian` and `tapelab.optimize.newton` take Keras variables as they are. Through Keras' `LayerNormalization`, section 5's way
 # can be wrong yet symmetric ([10](10_higher_order_gradients.ipynb), section 5); `hessian` is right. `newton` stops at a small gradient, a saddle's
-# too; its report then says "not a minimum".
+# too; with a negative eigenvalue there, its report says "not a minimum".
 
 # %% tags=["nbval-ignore-output"]
 put(start)
@@ -1018,7 +1024,7 @@ assert check_report.converged
 assert "not a minimum: the Hessian's smallest eigenvalue is -1," in str(check_report)
 
 # %% [markdown]
-# ## 11. Check it independently
+# ## 12. Check it independently
 #
 # The next function is the model's loss in NumPy. Differences of it give the gradient; differences of the gradient all 102 × 102 second derivatives; and
 # second differences of the loss the curvature $v^\top H v$ along a random direction.

@@ -318,12 +318,13 @@ def _pairs(random, dtype):
     def trial(f, shape_a, shape_b):
         return f, tf.constant(random.normal(size=shape_a), dtype), tf.constant(random.normal(size=shape_b), dtype)
 
-    return [trial(_of_sizes, (2, 3), (4,)), trial(_separate, (2, 2), (3,)), trial(_linear_in_b, (3,), (2, 2))]
+    trials = [trial(_of_sizes, (2, 3), (4,)), trial(_separate, (2, 2), (3,)), trial(_linear_in_b, (3,), (2, 2))]
+    return [*trials, (_without_curvature_in_b, *trials[1][1:])]  # here one part of a product has no path to it
 
 
 def _pairs_for_jacobians(random, dtype):
     """Fewer in float64: an eager call of `jacobian` is slow."""
-    return _pairs(random, dtype)[: 3 if dtype == tf.float32 else 1]
+    return _pairs(random, dtype)[: 4 if dtype == tf.float32 else 1]
 
 
 def _recorded(f, a, b):
@@ -428,3 +429,11 @@ def _(f, a, b):
     n_a, n_b, outer, gradients = _recorded(f, a, b)
     flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
     return flat
+
+
+@whole.wrong("raised:ValueError")
+def _(f, a, b):
+    _, _, outer, gradients = _recorded(f, a, b)
+    with outer:
+        g = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
+    return tf.concat([tf.reshape(part, [len(g), -1]) for part in outer.jacobian(g, [a, b])], axis=1)
