@@ -20,7 +20,7 @@
 # You write a program in TensorFlow that computes numbers. Below, TensorFlow hands you their derivatives, with no
 # formula from you. **What is in this collection, and how does a notebook work?**
 #
-# To run this page, press Shift+Enter in each cell, from the top.
+# **Where to start?** New to tapes: run this page, with Shift+Enter in each cell from the top, then [01](01_gradient_tape_basics.ipynb). With a question of your own: the list below the map, in section 3.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
@@ -85,8 +85,8 @@ plt.show()
 # %% [markdown]
 # ## 1. First taste: the derivative of the sigmoid
 #
-# The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes the real numbers into the interval from 0 to 1. The cell above computes it while a `tf.GradientTape` records, and watches `x`. It got
-# no formula for the slope: `tape.gradient(y, x)` returned it, at all the points in one call. It can, because here each entry of `y` depends on its own entry of `x` alone.
+# The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes the real numbers into the interval from 0 to 1. The cell above computes it while a `tf.GradientTape` records, and watches `x`.
+# `tape.gradient(y, x)` returned the slope, at all the points in one call. It can, because here each entry of `y` depends on its own entry of `x` alone.
 
 # %%
 steepest = int(np.argmax(slope))
@@ -107,7 +107,7 @@ assert 0.0 < slope[-1] < 1e-4
 # %% [markdown]
 # ## 2. How a notebook works
 #
-# Before a result that may surprise you, write down a guess. Where it turns out wrong, read with care. Try it once, on a function with a loop.
+# Before a result that may surprise you, write down a guess. Where it turns out wrong, read with care. Try it once.
 
 
 # %%
@@ -120,7 +120,7 @@ def product_of_three(x):
 
 # %% [markdown]
 # **Predict.** At $x = 2$, what is $y$, the result, and what is $\mathrm dy/\mathrm dx$? Put your two numbers in place of
-# the dots, and run the cell. With the dots left in, it runs all the same.
+# the dots, and run the cell. It runs with the dots, too.
 
 # %%
 exercises.at_two.guess([..., ...])  # two numbers: y, dy/dx
@@ -148,7 +148,7 @@ assert slope_at_two == 12.0
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Your guess was for 2.0. Nothing is broken: the notebook goes on.
+# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Your guess was for 2.0. Nothing is broken: run the next cell.
 
 # %% [markdown]
 # **Exercises** answer at once. When you are stuck,
@@ -172,7 +172,7 @@ exercises.slope_at_five.check(slope_at_five)
 # %% [markdown]
 # ## 3. The map
 #
-# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook you want, the parameter `goal`, here `"13"`, and all that it rests on. An arrow leads from a notebook to one that needs it: follow them from 00.
+# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook you want, the parameter `goal`, here `"13"`, and all that it rests on. An arrow leads from a notebook to one that needs it.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
@@ -276,7 +276,7 @@ plt.show()
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb); if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
 # - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) sets the three side by side. To look something up: the tape on [one page](../site/cheat_sheet.md), and [the traps](../site/traps.md).
-# - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
+# - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen small programs, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
 # <details open><summary><b>I. The tape</b></summary>
@@ -285,7 +285,7 @@ plt.show()
 # |---|---|---|---|
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 26 + 34 |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 21 + 40 |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 24 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 21 + 15 |
@@ -424,7 +424,7 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the set-up cell was not run | `NameError: name 'tf' is not defined`, or `np`, or `data` | run it, then the cells below it |
-# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; to come back, undo the change, restart, run all |
+# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and run the next cell; to come back, undo the change, restart, run all |
 #
 # **Further reading**
 #

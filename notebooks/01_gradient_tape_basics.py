@@ -437,7 +437,7 @@ ax.set_title("A step of 0.17 climbs")
 plt.show()
 
 # %% [markdown]
-# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take many small steps, each with a new tape. `assign_sub` subtracts from a variable in place.
+# The gradient is a slope *here*. Beyond a step of about 0.16 the loss ends higher than it began. So take small steps, each with a new tape. `assign_sub` subtracts from a variable in place.
 
 # %%
 variables = [speed, head_start]
@@ -546,9 +546,9 @@ np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
 # %% [markdown]
-# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)). The list `[1.0, 10.0]` gives 7: a list holds one weight for each *target*, here one, and only the 1.0 counts.
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)). The list `[1.0, 10.0]` gives 7: a list holds one weight for each *target*: here the 1.0 alone counts.
 #
-# **Where it goes wrong.** A loss for each example, not reduced to one number, is a non-scalar target. Below: the walker's nine squared errors, then their mean.
+# **Where it goes wrong.** A loss for each example is a non-scalar target. Below: the walker's nine squared errors, then their mean.
 
 # %%
 speed = tf.Variable(0.0)
@@ -628,7 +628,7 @@ except RuntimeError as error:
     print(f"RuntimeError: {error}")
 
 # %% [markdown]
-# This tape lets go of its record as it reads it, and answered **one** call. One call takes several sources. For several calls, `persistent=True` keeps the record; `del tape` after your last question.
+# This tape lets go of its record as it reads it, and answered **one** call. One call takes several sources. For several calls about one run, `persistent=True` keeps the record and its values; after a step, take a new tape. `del tape` after your last question.
 
 # %%
 with tf.GradientTape(persistent=True) as tape:
@@ -644,6 +644,11 @@ del tape
 assert isinstance(refused, RuntimeError)
 assert "non-persistent" in str(refused)
 assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
+with tf.GradientTape(persistent=True) as tape:
+    y = x * x
+x.assign_sub(0.1 * tape.gradient(y, x))
+assert tape.gradient(y, x) == 6.0 != 2.0 * x  # of the run that was recorded, not of where x is now
+del tape
 
 # %% [markdown]
 # ## 7. What a tape watches
@@ -666,8 +671,7 @@ print(f"without watch: {unwatched}")
 print(f"with watch:    {watched}")
 
 # %% [markdown]
-# Where must `watch`
-# stand? Below it comes between two uses of `x`, and $y = x^2 + 5x$.
+# Below, `watch` comes between two uses of `x`, and $y = x^2 + 5x$.
 #
 # **Predict.** What does the tape return at $x = 3$: 11, 6, 5 or `None`?
 
@@ -933,7 +937,7 @@ assert from_tape.shape == from_differences.shape == (inputs, hidden)
 np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
-# They agree: 80 evaluations against one pass each way.
+# They agree.
 
 # %% [markdown]
 # ## Recap
@@ -948,7 +952,7 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # |---|---|---|
 # | a loss for each example, not reduced | the gradient of their sum, no error | `tf.reduce_mean` before the tape closes |
 # | a float variable whose only use is `tf.gather(table, rows)` | `TypeError` at `0.1 * g`, `g / 2.0`; not at `-g`, `assign_sub(g)` | `tf.convert_to_tensor(g)` |
-# | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources; for several targets `persistent=True` |
+# | a second `gradient` on a tape that is not persistent | `RuntimeError` | one call with several sources; for several targets `persistent=True`; after a step, a new tape |
 # | a float constant not watched, or watched after its first use | `None`, or a gradient with terms missing | `tape.watch`, at the top of the block |
 #
 # **Further reading**

@@ -416,8 +416,8 @@ def _slopes(random, dtype):
         (_steep_valley, tf.constant([1.0, 1.0], dtype), 1.0),
         (_waves, tf.constant([[0.3, 1.0, -0.5], [2.0, -0.2, 0.7]], dtype), 20.0),
         (_barrier, tf.constant([3.0, 2.0], dtype), 10.0),  # where a step is too long the loss is NaN
-        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0**40),  # 41 halvings
-        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0**60),  # 61: more than are asked for
+        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0**48),  # 49 halvings: the last try
+        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0**49),  # 50: one more than are asked for
         (_hill, tf.constant([0.0, 0.0], dtype), 1.0),  # a maximum: the gradient is 0, and no step is a step
         (_flat_bottom, tf.constant([1.0 + 2.0**-18, 1.0 + 2.0**-30][dtype == tf.float64] * np.ones(2), dtype), 0.4),
     ]
@@ -541,10 +541,10 @@ def _(loss, w, size):
 
 @careful_step.mistake("too_few_tries")
 def _(loss, w, size):
-    """Right where a few tries are enough. One of the trials begins with a size that takes 41 halvings. How many tries
+    """Right where fewer tries are enough. One of the trials begins with a size that takes 49 halvings. How many tries
     does your loop make?"""
     g, used = _first_lower(loss, w, size)
-    used = used if used > size / 2**30 else 0.0
+    used = used if used > size / 2**49 else 0.0
     w.assign_sub(used * g)
     return used
 
@@ -589,6 +589,14 @@ def _(loss, w, size):
         size = size / 2
         w.assign_sub(size * g)
     return size
+
+
+@careful_step.wrong("values")
+def _(loss, w, size):
+    g, before = _slope_and_value(loss, w)
+    used = next((size / 2**k for k in range(51) if loss(w - size / 2**k * g) < before), 0.0)
+    w.assign_sub(used * g)
+    return used
 
 
 @careful_step.wrong("zeros")
