@@ -16,16 +16,16 @@ from tapelab.derivatives.errors import UNCLEAR, CannotVectorizeError, Unconnecte
 from tapelab.derivatives.wrong import Needs
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import EFFECTS, with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, behind, everything, has_custom_gradient, inside, place
+from tapelab.graphs.program import BRANCHES, LOOPS, everything, has_custom_gradient, inside, made_of, place
 from tapelab.process.tensorflow import Tensors, tf
 
 # How rows are computed: one by one in a graph or eagerly; all at once; or, the fastest, not row by row at all.
 FASTEST, VECTORIZED, LOOP, EAGER = "fastest", "vectorised", "loop", "eager"
 _WRITES, _CHANGES = EFFECTS["writes"], EFFECTS["writes"] + EFFECTS["changes"]
 _UNREPEATABLE = _CHANGES + EFFECTS["draws"]
-_HIDING = CALLS | BRANCHES | LOOPS
-_NOT_ENTERED = with_fact("valueless") | _HIDING
-_FLAT = with_fact("flat") - with_fact("valueless")
+_HIDING = BRANCHES | LOOPS
+_VALUELESS = with_fact("valueless")
+_FLAT = with_fact("flat") - _VALUELESS | with_fact("leaves")
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class Call:
         hidden, places = not self.traced.types.isdisjoint(_HIDING), ", ".join(self.traced.custom)
         why = "is not linear in its cotangents, as one that clips or rounds them, or hides them from the tape"
         if hidden:
-            why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a call"
+            why = "has to be linear in its cotangents, and TensorFlow does not show that of one in a loop or a branch"
         if second and hidden:
             self.doubts.append(f"a custom gradient {why}: {places}")
             return
@@ -379,22 +379,25 @@ def pair(first: Description, second: Description) -> Description:
 
 def _is_curved(call: Call, end: int | None) -> bool:
     """Whether the derivative of products with cotangents depends on these: if they are linear, it does not."""
-    with tf.GradientTape(watch_accessed_variables=False) as outermost, tf.GradientTape() as outer:
+    with tf.GradientTape(watch_accessed_variables=False) as outer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(call.sources)
             outputs = call.evaluate()[:end]
         cotangents = [tf.ones_like(output) for output in outputs]
-        outermost.watch(cotangents)
         outer.watch(cotangents)
         products = [p for p in tape.gradient(outputs, call.sources, cotangents) if p is not None]
-        pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
-    if any(found is not None for found in outermost.gradient(pushed, cotangents)):
-        return True
-    # What is rounded, made an integer or stopped on the way: no derivative shows that the products depend on it.
-    met = behind(products, _NOT_ENTERED)
-    flat = [op for op in met if op.type in _FLAT or all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs)]
-    before = [tensor for op in flat if op.type not in _NOT_ENTERED for tensor in op.inputs]
-    return not behind([*pushed, *before], _NOT_ENTERED).isdisjoint(tensor.op for tensor in cotangents)
+    pushed = [p for p in outer.gradient(products, cotangents) if p is not None]
+    # Rounded, made an integer, stopped, left to NumPy: no derivative shows that the products depend on what was.
+    met = made_of([(product.ref(), ()) for product in products], _VALUELESS)
+    flat = [(one.deref().op, calls) for one, calls in met if _is_flat(one.deref())]
+    before = [(tensor.ref(), calls) for op, calls in flat for tensor in op.inputs]
+    reached = made_of([*before, *((p.ref(), ()) for p in pushed)], _VALUELESS)
+    return any((cotangent.ref(), ()) in reached for cotangent in cotangents)
+
+
+def _is_flat(tensor: tf.Tensor) -> bool:
+    discrete = tensor.dtype.is_integer or tensor.dtype.is_bool
+    return tensor.op.type in _FLAT or (discrete and tensor.op.type not in _VALUELESS)
 
 
 def _known(name: str, label: str, shape: tf.TensorShape) -> int:

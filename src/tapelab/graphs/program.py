@@ -11,6 +11,7 @@ from tapelab.process.tensorflow import Tensors, tf
 CALLS, BRANCHES, LOOPS = with_fact("call"), with_fact("branch"), with_fact("loop")
 _HOLDERS = CALLS | BRANCHES | LOOPS  # of functions
 SHAPES = with_fact("shape")  # what they give depends on no value
+Calls = tuple[tuple[tf.Operation, tf.Graph], ...]  # each with its function's graph, the outermost first
 _READING, _DRAWING = with_fact("reads"), with_fact("random")  # stateful, and they change nothing that anybody has
 
 
@@ -78,6 +79,46 @@ def behind(tensors: Iterable[tf.Tensor], ends: frozenset[str]) -> set[tf.Operati
             met.add(op)
             left += [] if op.type in ends else [tensor.op for tensor in op.inputs]
     return met
+
+
+def made_of(tensors: Iterable[tuple[Any, Calls]], ends: frozenset[str]) -> set[tuple[Any, Calls]]:
+    """Return the tensors of which tensors are computed, within the functions that are called on the way, too.
+
+    A result of a call is made of what it is made of in the function's body. Where no body is found, and in loops and
+    branches, each result counts as made of all that is given.
+
+    Args:
+        tensors: pairs of a tensor's reference and the calls within whose functions it is.
+        ends: types of operations behind which nothing is looked for.
+    """
+    met: set[tuple[Any, Calls]] = set()
+    left = list(tensors)
+    while left:
+        one = left.pop()
+        if one in met:
+            continue
+        met.add(one)
+        reference, calls = one
+        tensor = reference.deref()
+        op, body = tensor.op, _body_of_call(tensor.op)
+        if body is not None:
+            left.append((body.outputs[tensor.value_index].ref(), (*calls, (op, body))))
+        elif op.type == "Placeholder" and calls:
+            *outer, (caller, within) = calls
+            number = [given.ref() for given in within.inputs].index(reference)
+            left.append((caller.inputs[number].ref(), tuple(outer)))
+        elif op.type not in ends:
+            left += [(given.ref(), calls) for given in op.inputs]
+    return met
+
+
+def _body_of_call(op: tf.Operation) -> tf.Graph | None:
+    if op.type in CALLS:
+        with contextlib.suppress(LookupError):
+            body = function_body(op.graph, _functions(op)[0])
+            if len(body.outputs) == len(op.outputs) and len(body.inputs) == len(op.inputs):
+                return body
+    return None
 
 
 def branches_of(op: tf.Operation) -> list[str]:

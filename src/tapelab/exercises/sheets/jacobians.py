@@ -248,7 +248,7 @@ def _(f, x):
 
 @fewest_passes.mistake("inputs_alone")
 def _(f, x):
-    """The Jacobians are right. With 8 inputs you take rows, and there are 9 outputs: which numbers are to be compared?"""
+    """The Jacobians are right. With 8 inputs and 9 outputs you take rows: which numbers are to be compared?"""
     if x.shape[0] < 5:
         return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
     with tf.GradientTape() as tape:
