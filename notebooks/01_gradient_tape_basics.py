@@ -546,7 +546,7 @@ np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
 # %% [markdown]
-# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)). The list `[1.0, 10.0]` gives 7: it holds one weight for each *target*, and here the 1.0 alone counts.
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target, a tensor of floating-point numbers, is the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches the source: $3 + 4$. `output_gradients=tf.constant([1.0, 10.0])` would weight them: $3 + 40$ ([11](11_jacobians.ipynb)).
 #
 # **Where it goes wrong.** A loss for each example is a non-scalar target. Below: the walker's nine squared errors, then their mean.
 
@@ -573,10 +573,9 @@ averaged = gradient_of(tf.reduce_mean)
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 np.testing.assert_allclose(unreduced, 9 * averaged, rtol=1e-5)
-for check_weights, check_expected in ((tf.constant([1.0, 10.0]), 43.0), ([1.0, 10.0], 7.0), ([10.0, 1.0], 70.0)):
-    with tf.GradientTape() as check_tape:
-        check_y = x * [3.0, 4.0]
-    assert check_tape.gradient(check_y, x, output_gradients=check_weights).numpy() == check_expected
+with tf.GradientTape() as check_tape:
+    check_y = x * [3.0, 4.0]
+assert check_tape.gradient(check_y, x, output_gradients=tf.constant([1.0, 10.0])).numpy() == 43.0
 assert averaged < -10
 with tf.GradientTape() as tape:
     square, cube = x * x, x * x * x

@@ -501,7 +501,7 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# In the first nothing was lost: `loss_b` is made of `b` alone: its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads to `loss_a`. Pass the loss that you meant.
+# In the first nothing was lost. `loss_b` is made of `b` alone, so its derivative with respect to `a` is 0. `Pow` is the operation of `squared`, which leads to `loss_a`. Pass the loss that you meant.
 #
 # In the second the value is right, but the tape holds `squared` and never heard of the product. Move that line into the block, and the
 # gradient is $20a = 40$.
@@ -582,7 +582,7 @@ assert contrast_gradient.shape == image.shape
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`.
+# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`, and of Keras variables their `.value` (section 11).
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])

@@ -78,7 +78,7 @@ print(answer)
 # **You will be able to**
 #
 # - follow a NaN through the backward pass to the place where 0 meets ∞ (section 1),
-# - keep roots, logarithms and exponentials finite: choose before, put ε inside, use the fused operation (sections 2 and 3),
+# - keep roots, logarithms and exponentials finite: choose before, put ε inside a norm's root, use the fused operation (sections 2 and 3),
 # - say why a gradient is zero (section 4),
 # - tell vanishing from exploding over depth, and name three cures (section 5),
 # - find the sick layer of a model (section 6).
@@ -184,9 +184,12 @@ assert np.isinf(check_tape.gradient(check_root, x)).all()
 assert np.isnan(check_tape.gradient(check_norm, x)).all()
 np.testing.assert_array_equal(inside_gradient, [0.0, 0.0])
 assert tf.constant(1e-12, tf.float16) == 0.0
+with tf.GradientTape() as check_tape:
+    check_root = tf.reduce_sum(tf.sqrt(x + 1e-12))
+np.testing.assert_allclose(check_tape.gradient(check_root, x), 5e5, rtol=1e-5)
 
 # %% [markdown]
-# Still NaN: a constant added after the root has the derivative 0. It has to stand *inside* the root, and fit the dtype: in float16 `1e-12` is 0.
+# Still NaN: a constant added after the root has the derivative 0. In a norm it has to stand *inside* the root, and fit the dtype: in float16 `1e-12` is 0. A root alone then has the slope 500 000 at 0, finite and useless: choose before it.
 #
 # Two norms follow: the double where, which chooses the slope 0 at norm 0, and the smooth one, which rounds the tip off. At $\varepsilon = 0.1$ that costs it half a per cent of the slope at 1.
 
@@ -274,8 +277,8 @@ for name, program in programs.items():
 # | `p * log(p)` | `tf.math.xlogy(p, p)` | 0 · ∞ |
 # | `a / b` | `tf.math.divide_no_nan(a, b)` | b is 0 |
 #
-# At 0 the last two gave 0, in the value and in the gradient: a choice. Where there is no fused
-# function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
+# At 0 the last two gave 0, in the value and in the gradient: a choice. If `b` is itself a root or a norm, mend that first: its slope at 0 can still make NaN.
+# Where there is no fused function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -284,6 +287,10 @@ for check_name in ("log(sum(exp))", "log(softmax)"):
     with tf.GradientTape() as check_tape:
         check_y = programs[check_name]()
     assert np.isnan(check_tape.gradient(check_y, logits)).any()
+check_x = tf.Variable([0.0, 4.0])
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(tf.math.divide_no_nan(1.0, check_x**0.5))
+assert np.isnan(check_tape.gradient(check_y, check_x)).tolist() == [True, False]
 assert np.exp(200.0) > 7e86 > float(np.finfo(np.float32).max) > 3.4e38
 fused = [
     (tf.reduce_logsumexp, [0.0, 200.0], 200.0, [0.0, 1.0]),
@@ -811,7 +818,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # ## Recap
 #
 # - The NaN was born where an infinite slope met a zero (section 1).
-# - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
+# - Choose before the operation as well as after it, put ε inside a norm's root, and use the fused operation (sections 2 and 3).
 # - A gradient of zeros was right at a minimum. Elsewhere look for what is flat, for a saddle, and for paths that cancel (section 4).
 # - Over depth, factors multiply: initialise, connect and normalise so that their product does not vanish (section 5).
 # - Here the bad layer nearest the loss was the sick one; `diagnose` named it. Mend it and ask again (section 6).

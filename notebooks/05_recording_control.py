@@ -711,8 +711,8 @@ print("block inside the function:", inside.numpy())
 print("block around the call:    ", around.numpy())
 
 # %% [markdown]
-# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside had no effect: the answer is the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation, which it
-# recorded when the pause was over. Put the block around the call, or cut a path inside, as the next notebook does.
+# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside had no effect: the answer is the full derivative, $3w^2 + 1 = 28$. To the tape outside, this call is one operation. It is
+# recorded after the call, when the block has closed. Put the block around the call, or cut a path inside, as the next notebook does.
 #
 # This tape has not been opened:
 

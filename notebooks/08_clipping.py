@@ -174,7 +174,7 @@ assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 # $$h_{t+1} = x_t U + h_t W + b, \qquad \text{logits} = h_8 V + c.$$
 #
 # On the way from $h_0$ to $h_8$, $W$ multiplies the state eight times; on the way back its transpose multiplies the gradient as often. Here $W$ starts as an orthogonal matrix times $10^{1/8}$: a gradient of norm 1 at $h_8$
-# arrives at $h_0$ with norm 10. Stretch this $W$ by 2, and the factor is $10 \cdot 2^8 = 2560$. Here **exploding gradients** come from this power.
+# arrives at $h_0$ with norm 10. Make this $W$ twice as large, and the factor is $10 \cdot 2^8 = 2560$. Here **exploding gradients** come from this power.
 #
 # Look into the first of the runs that died:
 

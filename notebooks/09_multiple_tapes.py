@@ -178,8 +178,8 @@ plt.show()
 # Both tapes were open while `y` was made, yet `tape_0` did not write down the sigmoid, nor `tape_1` the sine. To `tape_0` the sigmoid is a constant
 # that is added: it knows of no path from $x_1$, and says `None`.
 #
-# One tape that watches both would have answered for both, in one backward pass. Below, a second tape has a loss of its own in the exercise, a
-# lifetime of its own in section 3, and records the first tape's backward pass in section 4.
+# One tape that watches both would have answered for both, in one backward pass. What is a second tape for? In the exercise it has a loss of its own, in
+# section 3 a life of its own, and in section 4 it records the first tape's backward pass.
 
 # %% [markdown]
 # ### Exercise: Two players, two losses (6 min)

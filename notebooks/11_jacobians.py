@@ -280,6 +280,11 @@ with tf.GradientTape() as check_tape, tf.autodiff.ForwardAccumulator(primals=poi
     check_y = wrong_square(point)
 pulled = np.dot(check_tape.gradient(check_y, point, output_gradients=u), v)
 np.testing.assert_allclose(np.dot(u, check_accumulator.jvp(check_y)), pulled, atol=1e-6)  # blind to the fault
+for check_u, check_expected in ((tf.constant([1.0, 10.0]), 43.0), ([1.0, 10.0], 7.0), ([10.0, 1.0], 70.0)):
+    check_factor = tf.Variable(2.0)
+    with tf.GradientTape() as check_tape:
+        check_y = check_factor * [3.0, 4.0]
+    assert check_tape.gradient(check_y, check_factor, output_gradients=check_u) == check_expected
 by_values = (wrong_square(point + 0.01 * v) - wrong_square(point - 0.01 * v)) / 0.02
 assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
 check_values = [(np.sin(15.0 + 30.0 * h) - np.sin(15.0 - 30.0 * h)) / (2.0 * h) for h in (1e-2, 5e-3, 1e-4, 5e-5)]
@@ -1035,6 +1040,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # | target and source of the same shape | a transposed Jacobian has the right shape | check an entry off the diagonal by its value |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape, no error | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
+# | the list `[1.0, 10.0]` as `output_gradients` of one target | its first number weights every entry | a tensor of the target's shape |
 # | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros; pass a Keras variable's `.value` |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | tape and call in one `tf.function` |

@@ -72,7 +72,7 @@ def _observe_metric(answer, x):
         "the metric": metric,
         "the gradient of the loss": tape.gradient(loss, x),
         "the gradient of the metric": tape.gradient(metric, x) if tf.is_tensor(metric) else None,
-        "recorded operations that do not lead to the loss": f"{_recorded_for_nothing(tape, loss)}",
+        "recorded operations that the loss does not need": f"{_recorded_for_nothing(tape, loss)}",
         "operations that read x": sum(log.keys_of(x)[0] in event.inputs for event in tape.log.events),
     }
 
