@@ -192,20 +192,26 @@ ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabe
 plt.show()
 
 # %% [markdown]
-# Three surprises remain:
+# Four surprises remain:
 
 # %%
 line = derivative(lambda x: 2.0 * x)
 times_t = derivative(lambda v: v * t)
 gathered = derivative(lambda x: tf.reduce_sum(tf.gather(x, [0, 0, 1]) ** 3))
+by_power = derivative(derivative(derivative(lambda x: tf.exp(-(x**2)))))
+by_product = derivative(derivative(derivative(lambda x: tf.exp(-x * x))))
 
 print("second derivative of 2x:   ", derivative(line)(t))
 print("slope of v * t, at t:      ", times_t(t).numpy(), "  at a copy:", times_t(tf.identity(t)).numpy())
 print("gradient through tf.gather:", type(gathered(tf.constant([1.0, 2.0]))).__name__)
+zero = tf.constant(0.0)
+print("third of exp(-x²), at 0:   ", by_power(zero).numpy(), "  with x * x:", abs(by_product(zero).numpy()))
 
 # %% [markdown]
-# The slope of $2x$ is a constant: no second derivative, and the third is an error. In `v * t` at `t` both factors are watched: 6, not 3.
-# The next derivative of `IndexedSlices` is an error: `tf.convert_to_tensor` first.
+# - The slope of $2x$ is a constant: no second derivative, and the third is an error.
+# - In `v * t` at `t` both factors are watched: 6, not 3.
+# - The next derivative of `IndexedSlices` is an error: `tf.convert_to_tensor` first.
+# - The rule of `x**2` lowers the power at each derivative: for the third it meets $0 \cdot 0^{-1}$ at 0, and that is NaN. `x * x` is right.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -224,6 +230,9 @@ assert derivative(derivative(derivative(lambda x: x**2)))(t) == 0.0
 np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
 np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
 assert derivative(line)(t) is None
+assert np.isnan(by_power(zero))
+assert by_product(zero) == 0.0
+assert np.isnan(derivative(derivative(derivative(lambda x: x**2)))(zero))
 with np.testing.assert_raises((AttributeError, TypeError)):  # which one depends on the version
     derivative(derivative(line))(t)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
@@ -878,6 +887,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # |---|---|---|
 # | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
 # | a tensor from outside, watched by the inner tape only | a second derivative of `None` | `watch` it on both |
+# | `x**2` in a third derivative, at 0 | NaN | `x * x` |
 # | nested gradients taken for a Hessian | the Hessian's column sums | `jacobian` of the gradient |
 # | no path leads from the penalty to a bias | `None` (zeros where the model itself is a `tf.function`) | add the ordinary loss |
 # | `tf.norm` of an input gradient that is zero | NaN in the kernel's gradient | penalise the squared norm, or put a small ε under the root |

@@ -1039,6 +1039,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | check an entry off the diagonal by its value |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape, no error | count the axis from the front, or `experimental_use_pfor=False`; test with a random product |
+# | by `pfor`: `x @ x` of shape (1, n, n), `tf.linalg.expm`, Keras' `MultiHeadAttention`, on a CPU with oneDNN | the process dies, at some sizes | a loop (`experimental_use_pfor=False`), or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
 # | a list of targets | `AttributeError` about `shape` | one call for each, or concatenate inside the tape |
 # | the list `[1.0, 10.0]` as `output_gradients` of one target | its first number weights every entry | a tensor of the target's shape |
 # | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros; pass a Keras variable's `.value` |

@@ -602,7 +602,7 @@ held_unequal = list(held)
 print("evaluations of a layer:", len(held_unequal))
 print("most alive at once:    ", max(held_unequal))
 
-# %% alt="Line plot. The number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth of one height, 8." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. The number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The line of six equal blocks climbs slowly in steps during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth; that of the unequal blocks has five teeth, none higher than 8." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: what is alive
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
@@ -612,7 +612,7 @@ ax.axvline(24.5, color=plots.GREY, linestyle=":")
 ax.text(25.5, 22.5, "plain tape", color=plots.RED)
 ax.text(29, 10.5, "6 blocks of 4", color=plots.BLUE)
 ax.text(37, 8.4, "7, 6, 5, 4, 2", color=plots.GREEN)
-ax.set(title="Unequal blocks: every tooth has one height", ylim=(0, 26))
+ax.set(title="Unequal blocks: no tooth is higher than 8", ylim=(0, 26))
 ax.set(xlabel="evaluation of a layer (the second run starts at 25)", ylabel="results alive")
 plt.show()
 
