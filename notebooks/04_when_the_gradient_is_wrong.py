@@ -277,8 +277,8 @@ for name, program in programs.items():
 # | `p * log(p)` | `tf.math.xlogy(p, p)` | 0 · ∞ |
 # | `a / b` | `tf.math.divide_no_nan(a, b)` | b is 0 |
 #
-# At 0 the last two gave 0, in the value and in the gradient: a choice. If `b` is itself a root or a norm, mend that first: its slope at 0 can still make NaN.
-# Where there is no fused function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
+# At 0 the last two gave 0, in the value and in the gradient: a choice. If `b` is itself a root or a norm, its slope at 0 can still make NaN: choose there,
+# too, by `safe_norm`. With `1e-12` in the root, the slope of $x / \lVert x \rVert$ at 0 is a million. Where there is no fused function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -291,6 +291,12 @@ check_x = tf.Variable([0.0, 4.0])
 with tf.GradientTape() as check_tape:
     check_y = tf.reduce_sum(tf.math.divide_no_nan(1.0, check_x**0.5))
 assert np.isnan(check_tape.gradient(check_y, check_x)).tolist() == [True, False]
+check_x = tf.Variable([[0.0, 0.0]])
+with tf.GradientTape(persistent=True) as check_tape:
+    check_safe = tf.math.divide_no_nan(check_x, safe_norm(check_x))
+    check_steep = tf.math.divide_no_nan(check_x, tf.sqrt(tf.reduce_sum(check_x**2) + 1e-12))
+np.testing.assert_array_equal(check_tape.gradient(check_safe, check_x), [[0.0, 0.0]])
+np.testing.assert_allclose(check_tape.gradient(check_steep, check_x), [[1e6, 1e6]], rtol=1e-5)
 assert np.exp(200.0) > 7e86 > float(np.finfo(np.float32).max) > 3.4e38
 fused = [
     (tf.reduce_logsumexp, [0.0, 200.0], 200.0, [0.0, 1.0]),

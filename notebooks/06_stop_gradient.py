@@ -491,7 +491,7 @@ assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 # %% [markdown]
 # Below 1. The student's error falls when the student moves to the target, and when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: it has found the minimum of what it was asked to minimise.
 #
-# `tf.stop_gradient` around the target cuts the red arrow: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** as well: a copy of the weights, renewed now and then, which holds the target's value still in between.)
+# `tf.stop_gradient` around the target cuts the arrow marked *target*: the student follows, and the teacher does not. (DQN, Q-learning with a network, has a **target network** as well: a copy of the weights, renewed now and then, which holds the target's value still in between.)
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not

@@ -480,7 +480,7 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
     print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
 
 # %% [markdown]
-# The input's gradient is limited, the variables' gradients are the layer's own. A watched *tensor* from outside would not be refused, and gets `None` in the check: make it an argument.
+# The input's gradient is limited, the variables' gradients are the layer's own. A watched *tensor* from outside would not be refused, and gets `None` in the check: make it an argument, a Keras variable by its `.value`.
 #
 # But the second run can differ: dropout, in training, draws another mask. `once` opens its tape *before* `backward`, around the one call whose value it returns. The tape is persistent, so `backward` may be asked twice.
 
@@ -585,6 +585,14 @@ for check_f, check_found in ((check_reads, None), (lambda x: check_takes(x, chec
         check_tape.watch([check_x, check_outside])
         check_y = check_f(check_x)
     assert check_tape.gradient(check_y, check_outside) == check_found
+check_layer = tf.keras.layers.Dense(1, kernel_initializer="ones")
+check_layer.build((None, 2))
+check_clip = tf.custom_gradient(lambda v: (tf.clip_by_value(v, 0.0, 1.0), lambda upstream: upstream))
+with tf.GradientTape(persistent=True) as check_tape:
+    check_y = tf.reduce_sum((check_clip(check_layer.kernel.value) - 0.25) ** 2)
+    with np.testing.assert_raises_regex(TypeError, "variables"):
+        check_clip(check_layer.kernel)
+np.testing.assert_array_equal(check_tape.gradient(check_y, check_layer.kernel), [[1.5], [1.5]])
 
 # %% [markdown]
 # ## 5. Going further: the second derivative
@@ -972,7 +980,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | inside a backward function, a custom gradient reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or the default | make it a function of `x` |
 # | a backward function reads a value made behind `tf.stop_gradient` | the second derivative is `None` or a wrong number | differentiate once |
 # | a function under `tf.custom_gradient` called eagerly with keyword arguments alone | the rule is not asked, without a warning | pass by position what you differentiate |
-# | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
+# | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too; if it is a Keras variable as argument, pass its `.value` |
 # | `float(upstream)` of a scalar in a backward function | `tape.gradient` works eagerly, and fails through a compiled `tf.function` | TensorFlow operations; `tf.print` to look |
 # | a model saved without its custom gradient, tested in the process that saved it | gradients work there, where a fresh process has `LookupError` | load it in a fresh process |
 # | a custom gradient inside a backward function, in a SavedModel | in a fresh process `LookupError` at the second derivative | a backward function of ordinary, stable operations |

@@ -798,7 +798,7 @@ exercises.taylor.check(taylor)
 # ## 7. Going further: keep the Keras layer
 #
 # `value_and_gradient` of `tapelab.derivatives` evaluates the score below without the stop in `moments`. It returns the value and a gradient, which
-# the outer tape differentiates.
+# the outer tape differentiates. What else is wrong there stays: the part of a bilinear `tf.image.resize` is left out. `hvp` and `hessian` refuse it.
 
 # %%
 with tf.GradientTape() as outer:
@@ -821,6 +821,23 @@ with tf.GradientTape() as outer:
         y = score(normalise, samples, kernel)
     gradient = inner.gradient(y, samples)
 np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gradients=direction), rtol=1e-6, atol=1e-8)
+
+
+def check_resized(picture):
+    return tf.reduce_sum(tf.image.resize(picture, (4, 4)) ** 2)
+
+
+check_picture = tf.ones((1, 2, 2, 1))
+with tf.GradientTape() as outer:
+    outer.watch(check_picture)
+    check_slope = derivatives.value_and_gradient(check_resized)(check_picture)[1]
+assert not np.any(outer.gradient(check_slope, check_picture))  # and the slope is linear in the picture
+for check_refuses in (
+    lambda: derivatives.hvp(check_resized)(check_picture, vector=check_picture),
+    lambda: derivatives.hessian(check_resized)(check_picture),
+):
+    with np.testing.assert_raises_regex(ValueError, "ResizeBilinear"):
+        check_refuses()
 
 # %% [markdown]
 # ## 8. Check it independently

@@ -970,7 +970,7 @@ for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
     print(f"weights {weights}: gradient {weighted.numpy()}")
 
 # %% [markdown]
-# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. A zero does not hide an infinite derivative: $0 \cdot \infty$ is NaN.
+# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. A zero need not hide an infinite derivative: for `log`, $0 \cdot \infty$ is NaN.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check

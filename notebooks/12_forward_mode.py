@@ -1054,6 +1054,14 @@ with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
 check_sampling = tf.keras.layers.UpSampling2D
 assert pushed(check_sampling(2, interpolation="bilinear"), picture) is None
 np.testing.assert_array_equal(pushed(check_sampling(2), picture), np.ones((1, 12, 12, 2)))
+np.testing.assert_allclose(check_two_tapes(with_its_enlargement, picture), cut, rtol=1e-5)
+with tf.GradientTape() as outer:
+    outer.watch(picture)
+    with tf.GradientTape() as inner:
+        inner.watch(picture)
+        check_y = tf.reduce_sum(tf.image.resize(picture, (9, 9)) ** 2)
+    check_slope = inner.gradient(check_y, picture)
+assert outer.gradient(check_slope, picture) is None
 
 # %% [markdown]
 # ## 12. Going further: in one line
@@ -1129,7 +1137,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
 # | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |
-# | `tf.image.resize` or `UpSampling2D`, both bilinear, in forward mode | its part of the tangent is missing, or `None`; no error | two products with constant matrices |
+# | `tf.image.resize` or `UpSampling2D`, both bilinear, in forward mode or a second derivative, by two tapes too | its part is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #
