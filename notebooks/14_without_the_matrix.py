@@ -849,7 +849,7 @@ assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 #
 # The largest one is the speed limit of gradient descent. Near this minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 was worse.
 #
-# A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights that `lanczos` also returns, averaged over a few such starts, estimate what share of all eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
+# A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights that `lanczos` also returns, averaged over such starts, estimate what share of all eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad). Six starts are enough for the many; for the few outermost, read the values.
 
 # %%
 probes = [
@@ -860,7 +860,7 @@ weights = np.concatenate([share for _, share in probes]) / len(probes)
 for limit in (0.002, 0.01, 0.05):
     print(f"eigenvalues above {limit}: about {len(minimum) * weights[nodes > limit].sum():.0f}")
 
-# %% alt="Line plot. How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase, and may miss it by some at the plateau." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the whole spectrum
 features = np.hstack([pixels.numpy(), np.ones((len(pixels), 1))])  # the bias is the weight of a constant 1
 logits = pixels.numpy() @ minimum.numpy()[:-10].reshape(64, 10) + minimum.numpy()[-10:]
@@ -909,7 +909,7 @@ assert abs(counted - 9) < 4  # its standard deviation is about 1
 
 # %% [markdown]
 # In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the start, all weights zero, the
-# nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over starts, its weight counts all nine. Sixty steps return several: rounding brings in copies.
+# nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over twenty starts, its weight estimates the nine, give or take one. Sixty steps return several: rounding brings in copies.
 #
 # For the opening's network twenty products give the largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
 
@@ -1029,7 +1029,7 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |
 # | each product of a CG solve starts at the loss again | three matrix products for two, in softmax regression | linearise once for each step |
-# | equal eigenvalues | eight steps of Lanczos show one | average the weights over random starts |
+# | equal eigenvalues | eight steps of Lanczos show one | average the weights over many random starts |
 #
 # **Further reading**
 #

@@ -497,7 +497,7 @@ exercises.attention.check(cause, repaired)
 # | 4 | the branch not taken: on the way back, 0 divided by 0 | choose the divisor, not the quotient |
 # | 5 | the root: slope ∞ at 0, times 0 | choose before the root |
 # | 6 | 0/0: one image makes the loss of the batch NaN | mend the count, not the quotient |
-# | 7 | the softmax of a row of −∞ is NaN | mask the weights as well |
+# | 7 | the softmax of a row of −∞ is NaN | a finite stand-in for −∞, and mask the weights |
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -771,8 +771,8 @@ exercises.held_batches.check(cause, repaired)
 # %% [markdown]
 # | Case | Cause | Lesson |
 # |---|---|---|
-# | 10 | a Python number from outside is a constant of the graph | hand over a tensor |
-# | 11 | as an argument, each new one is a new graph | the same |
+# | 10 | a number or tensor read from outside is a constant of the graph | make it an argument, a tensor |
+# | 11 | as an argument, each new Python number is a new graph | a tensor |
 # | 12 | a tape holds each batch until its backward pass | a tape for each batch |
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -1021,7 +1021,7 @@ exercises.normalised_rows.check(cause, repaired)
 # | Case | Cause | Lesson |
 # |---|---|---|
 # | 13 | ReLU's straight pieces have no curvature | an activation that curves |
-# | 14 | the slope of `acos` at 1 is infinite | an angle from sine and cosine |
+# | 14 | the slope of `acos` at 1 is infinite | an angle from sine and cosine, by a norm that is safe at 0 |
 # | 15 | the guard's branch is a constant | a branch with the function's derivatives |
 # | 16 | 300² is beyond float16's 65504 | square in float32 |
 # | 17 | `tf.nn.moments` stops the mean; the second derivative needs it | test each derivative that you use |
