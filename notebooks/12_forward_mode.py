@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 10 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 10 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -397,8 +397,8 @@ for ax, frame, title in (
 plt.show()
 
 # %% [markdown]
-# When is forward the better way? It takes one pass for each input, or direction; reverse takes one for each output, or weighting. Take the smaller
-# number.
+# When is forward the better way? It takes one pass for each input, or direction; reverse takes one for each output, or weighting. The far
+# smaller number wins. In between, measure: `tape.jacobian` runs its passes at once.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -468,7 +468,7 @@ print("H v      =", Hv.numpy())
 # %% [markdown]
 # The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is
 # called *inside* the context: the gradient's own operations need tangents too. An `Embedding`'s gradient is `IndexedSlices`:
-# call `tf.convert_to_tensor`, also inside.
+# call `tf.convert_to_tensor` inside, and again on the product.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -479,6 +479,16 @@ with tf.autodiff.ForwardAccumulator(w, v) as closed, tf.GradientTape() as tape:
     tape.watch(w)
     loss = w[0] ** 2 * w[1]
 assert closed.jvp(tape.gradient(loss, w)) is None  # the gradient came after the context
+check_table = tf.constant([[1.0], [2.0], [3.0]])
+with tf.autodiff.ForwardAccumulator(check_table, check_table) as check_accumulator:
+    with tf.GradientTape() as tape:
+        tape.watch(check_table)
+        check_loss = tf.reduce_sum(tf.gather(check_table, [0, 0, 2]) ** 3)
+    check_gradient = tf.convert_to_tensor(tape.gradient(check_loss, check_table))
+    assert check_accumulator.jvp(tf.ones(2)) is None
+check_product = check_accumulator.jvp(check_gradient)
+assert isinstance(check_product, tf.IndexedSlices)
+np.testing.assert_allclose(tf.convert_to_tensor(check_product), [[12.0], [0.0], [54.0]])
 
 # %% [markdown]
 # This model has four variables. Primals and tangents are lists, and there is still one forward pass over one backward pass:
@@ -1125,14 +1135,14 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass (sections 2 and 3).
-# - By columns the Jacobian took 3 passes, by rows it takes 42. Take the smaller number (section 4).
+# - By columns the Jacobian took 3 passes, by rows it takes 42. Where the numbers are close, measure (section 4).
 # - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
 # - At `log1pexp` and `clip` two tapes asked the custom rule; the accumulator did not (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
-# | `jvp` of a result computed after the context | `None` | compute it inside, the gradient too |
+# | `jvp` of a result computed after the context, or that no primal moves | `None` | compute it inside, the gradient too |
 # | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, eagerly or in one `tf.function` | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |

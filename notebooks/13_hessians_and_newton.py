@@ -459,7 +459,8 @@ for name, (f, _) in cases.items():
 
 # %% [markdown]
 # Here each cure leaves the other's case alone. In many dimensions the lowest eigenvalue decides: with a small positive floor,
-# $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$.
+# $\lambda = \max(0, \text{floor} - 2\lambda_{\min})$ turns a negative $\lambda_{\min}$ into $\text{floor} + |\lambda_{\min}|$. The floor has the Hessian's units:
+# keep it well below the curvatures that you trust, or it damps these too.
 #
 # Now put `tanh` in place of ReLU, on the same 7 examples. The outputs are curved functions of the kernel: $H$ has a further term beside $J^\top J$, and
 # negative eigenvalues. The part of the raw step along positive curvature leads down, the part along negative curvature leads up, and the heavier one
