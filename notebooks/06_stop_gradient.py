@@ -75,7 +75,7 @@ for name, gradient in gradients.items():
     print(f"{name:<18} value {products[name].numpy()}, gradient {shown}")
 
 # %% [markdown]
-# Three times 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
+# The value is 9 in all three, and the gradients differ. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
 # took its term away. Nothing warned. Where you mean it, this is a tool; where you do not, a trap.
 #
 # **You will be able to**

@@ -113,7 +113,7 @@ assert loss == 2.0
 # |---|---|
 # | Is it still a tensor? | `print(type(...))` of each result |
 # | Is it a floating-point number? | `print(w.dtype)` |
-# | Does the tape watch it, and was it still recording? | `tape.watched_variables()`, for float variables; where does the block end? |
+# | Does the tape watch it, and was it still recording? | `tape.watched_variables()`, for float variables and not for tensors; where does the block end? |
 # | Which shapes meet here? | `print(a.shape, b.shape)` before the line |
 
 # %% [markdown]
@@ -1088,7 +1088,7 @@ for check_make, check_right, check_broken, check_data, check_how in (
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | `np.abs`, `float` or `model.predict`, run eagerly, as the only way from source to loss | `None` | TensorFlow's operation; `model(x)` |
+# | `np.abs`, `float` or `model.predict`, run eagerly, as the only way from source to loss | `None` | TensorFlow's operation; `model(x)`, in training `model(x, training=True)` |
 # | `w = w - rate * g`, where the next tape does not watch `w` | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
 # | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
 # | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
