@@ -105,6 +105,7 @@ def test_what_an_expression_is_rewritten_to_has_its_value(pattern, new):
         ("p = tf.sigmoid(2.0 * x)\ny = (-tf.math.log(1.0 - p))[1]", "y = tf.nn.softplus(2.0 * x)[1]"),
         ("y = tf.exp(9.0 * x) / tf.reduce_sum(tf.exp(9.0 * x), axis=0)", "y = tf.nn.softmax(9.0 * x, axis=0)"),
         ("e = tf.exp(x)\ny = e / (1.0 + e)", "e = tf.exp(tf.minimum(x, 80.0))"),
+        ("y = x ** 0.5", "safe = tf.where(x > 0, x, 1.0)\ny = tf.where(x > 0, safe ** 0.5, 0.0)"),
         ("y = tf.math.log(1.0 + tf.exp(x) + 1.0)", "y = tf.math.log(1.0 + tf.exp(tf.minimum(x, 80.0)) + 1.0)"),
     ],
 )

@@ -153,10 +153,8 @@ def first_own(stack: Sequence[typing.Any] | None) -> Line | None:
 
     An operation of a graph that was loaded from a file has no traceback.
     """
-    for entry in reversed(stack or ()):
-        if _file_kind(entry.filename) == _OWN:
-            return Line(entry.filename, entry.lineno)
-    return None
+    own = (entry for entry in reversed(stack or ()) if _file_kind(entry.filename) == _OWN)
+    return next((Line(entry.filename, entry.lineno) for entry in own), None)
 
 
 def name_of_variable(variable: typing.Any) -> str:
@@ -168,11 +166,8 @@ def name_in(frame: Frame, value: typing.Any) -> str | None:
     """Return the name that a value has in a frame, or None. Short names of the notebook's own (_, _3) do not count."""
     if frame is None:
         return None
-    for scope in (frame.f_locals, frame.f_globals):
-        for name, candidate in scope.items():
-            if candidate is value and not name.startswith("_"):
-                return name
-    return None
+    known = (*frame.f_locals.items(), *frame.f_globals.items())
+    return next((name for name, one in known if one is value and not name.startswith("_")), None)
 
 
 _NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][+-]?\d+)?")

@@ -245,10 +245,8 @@ def blamed(evidence: Evidence, story: Story, source_name: str, frame: Frame = No
 
 
 def _variable_name(evidence: Evidence, key: int) -> str | None:
-    for variable in evidence.trace.log.watched_variables():
-        if variable.handle is evidence.trace.values[key]:
-            return variable.name.removesuffix(":0")
-    return None
+    own = (one for one in evidence.trace.log.watched_variables() if one.handle is evidence.trace.values[key])
+    return next((one.name.removesuffix(":0") for one in own), None)
 
 
 def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str, str]) -> str:

@@ -295,8 +295,9 @@ def _proposed(story: Story, evidence: Evidence) -> Iterator[Fix]:
     cause = VALUES[story.code]
     if expression is not None:
         yield from _rewritten(patient, cause)
-    found = _RULES.get(story.code, lambda _: _advice(patient, cause))(patient)
-    for one in found if isinstance(found, list) else [found]:
+    rule = _RULES.get(story.code)
+    found = rule and rule(patient)
+    for one in [*(found if isinstance(found, list) else [found]), _advice(patient, cause)]:
         if one:
             yield Fix(one) if isinstance(one, str) else one
 
@@ -323,10 +324,7 @@ def _advice(patient: Patient, cause: Cause) -> str | None:
 
 def _other_expression(patient: Patient, *operations: str) -> ast.expr | None:
     """The expression of a node that carried the trouble on and is one of these operations, and its arguments."""
-    for node, _ in patient.then:
-        if node.op in operations:
-            return of_node(node)
-    return None
+    return next((of_node(node) for node, _ in patient.then if node.op in operations), None)
 
 
 def _arguments(call: ast.expr | None) -> list[ast.expr]:
@@ -347,6 +345,15 @@ def _unselected(patient: Patient) -> list[Fix | None] | None:
         patient.with_safe_argument(filled("c[:, None]", c=condition), safe, not in_second),
         patient.with_safe_argument(inside, safe),  # where the condition is made of what the operation gives
     ]
+
+
+def _root(patient: Patient) -> list[Fix] | str | None:
+    """An epsilon where the slope meets a 0, as in a norm; a root alone would have a slope of 500,000 with it."""
+    if patient.argument is None or called(patient.expression) not in _ROOTS:
+        return None
+    chosen = patient.with_safe_argument(filled("s > 0", s=patient.argument), "1.0", other="0.0")
+    is_steep = np.isinf(array(patient.evidence.gradient)).any()
+    return [chosen] if is_steep else [patient.with_argument("s + 1e-12"), chosen]
 
 
 def _masked(patient: Patient) -> Fix | None:
@@ -405,7 +412,7 @@ def _other_factor(patient: Patient) -> str | None:
         if isinstance(part, ast.Name) and not patient.evidence.array(key).any():
             for made in assigned_in(patient.node.event.place.code, part.id, patient.node.line.number)[:1]:
                 return f"# {part.id} is 0; it is made in line {made.lineno}: {part.id} = {text(made)}"
-    return _advice(patient, VALUES["multiplied_by_zero"])
+    return None
 
 
 def _infinity_put_in(patient: Patient) -> str | None:
@@ -425,10 +432,9 @@ def _clip(patient: Patient) -> Fix | str | None:
 
 
 def _twice(patient: Patient) -> Fix | None:
-    for part in ast.walk(patient.expression) if patient.expression is not None else ():
-        if called(part) == "softmax" and part.args:
-            return patient.with_part(part, text(part.args[0]))
-    return None
+    calls = ast.walk(patient.expression) if patient.expression is not None else ()
+    part = next((one for one in calls if called(one) == "softmax" and one.args), None)
+    return part and patient.with_part(part, text(part.args[0]))
 
 
 def _broadcast(patient: Patient) -> Fix | None:
@@ -441,8 +447,10 @@ def _broadcast(patient: Patient) -> Fix | None:
 
 _WIDENED = {"square", "pow", "reduce_sum", "reduce_mean", "reduce_prod", "**"}  # of one argument, and large in float16
 OUTSIDE = "# take @tf.function away while you look for the cause: the inside of this one could not be run again"
+_ROOTS = {"sqrt", "rsqrt", "pow", "power", "**"}
 _RULES = {
     "unselected_branch": _unselected,
+    "root_at_zero": _root,
     "masked_by_zero": _masked,
     "overflow": _too_large,
     "constant_output": _of_constant,

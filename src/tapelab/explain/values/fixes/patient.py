@@ -154,13 +154,19 @@ class Patient:
         """The statement with the argument changed: `s` in the template stands for it."""
         return self.with_part(self.argument, filled(template, s=self.argument))
 
-    def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix:
-        """The statement with another argument where a condition holds not (or, without `when`, where it does)."""
+    def with_safe_argument(self, condition: str, safe: str, when: bool = True, other: str = "") -> Fix:
+        """The statement with another argument where a condition holds not (or, without `when`, where it does).
+
+        With `other`, that stands there for the expression itself.
+        """
         chosen = [text(self.argument), safe] if when else [safe, text(self.argument)]
         choice = f"tf.where({condition}, {', '.join(chosen)})"
-        if self.lambdas:  # no line can be put before it
-            return self.with_part(self.argument, choice)
-        return self.with_part(self.argument, "safe", ("safe", choice))
+        # In a lambda no line can be put before it.
+        argument, before = (choice, None) if self.lambdas else ("safe", ("safe", choice))
+        if not other:
+            return self.with_part(self.argument, argument, before)
+        inner = text(replaced(self.expression, self.argument, argument))
+        return self.with_part(self.expression, f"tf.where({condition}, {inner}, {other})", before)
 
     def with_part(self, part: ast.expr, new: str, before: tuple[str, str] | None = None) -> Fix:
         """The statement with some part of it replaced; of a lambda that is shown; of a long one the expression."""
