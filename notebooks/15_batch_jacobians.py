@@ -281,9 +281,10 @@ tf.get_logger().setLevel("ERROR")
 # %% tags=["nbval-ignore-output"]
 def certified(function, rows, elements):
     """The largest difference between one row, drawn at random, and the function of that element alone."""
-    n = np.random.default_rng().integers(len(rows))
+    n = np.random.default_rng().integers(len(tf.nest.flatten(rows)[0]))
     alone = function(tf.nest.map_structure(lambda part: part[n], elements))
-    return float(tf.reduce_max(tf.abs(rows[n] - alone)))
+    pairs = zip(tf.nest.flatten(rows), tf.nest.flatten(alone), strict=True)  # one tensor or several
+    return float(np.max([tf.reduce_max(tf.abs(row[n] - one)) for row, one in pairs]))
 
 
 print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
@@ -320,6 +321,7 @@ np.testing.assert_allclose(ways["vectorized_map"](), ways["a loop"](), rtol=1e-4
 assert fastest["a loop"] > 2 * fastest["vectorized_map"]
 assert certified(gradient_of_one, each, (x, targets)) < 1e-5
 assert certified(of_a_row["pad"], tf.vectorized_map(of_a_row["pad"], x), x) == 3.0
+np.testing.assert_allclose(certified(lambda row: (row, row), (x, x + 1.0), x), 1.0, rtol=1e-5)
 
 
 def check_rarely(row):
