@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Multiple tapes
 #
-# While one tape records, others can record the same operations. A tape can even record what another one does when it is asked.
+# In a generative adversarial network a **generator** forges numbers, and a **discriminator** tells them from real ones. Each has its own loss, and one run computes both.
 # **What do several tapes over one computation give you, and what do they cost?**
 
 # %% [markdown] tags=["badges"]
@@ -56,58 +56,22 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %%
-x = tf.Variable(3.0)
+generator, discriminator = tf.Variable(0.5), tf.Variable(1.0)
+real, noise = tf.constant([2.0, 3.0]), tf.constant([1.0, 2.0])
 
-with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
-    y = x * x
-    with tape_0.stop_recording():
-        cube = x * x * x
-    y = y + cube
+with tf.GradientTape() as one_tape, tf.GradientTape() as tape_g, tf.GradientTape() as tape_d:
+    chance = tf.sigmoid(discriminator * generator * noise)  # that a forged number is real, to the discriminator
+    loss_g = tf.reduce_mean(tf.math.log(1.0 - chance))
+    loss_d = -loss_g - tf.reduce_mean(tf.math.log(tf.sigmoid(discriminator * real)))
 
-by_tape_0 = tape_0.gradient(y, x)
-by_tape_1 = tape_1.gradient(y, x)
-print("y =", y.numpy())
-print("dy/dx by tape_0:", by_tape_0.numpy())
-print("dy/dx by tape_1:", by_tape_1.numpy())
-print("through the cube:", (by_tape_1 - by_tape_0).numpy())
-
-# %% alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three." jupyter={"source_hidden": true} tags=["figure"]
-# @title Draw: two tapes as a timeline
-COLOURS = (plots.BLUE, plots.RED)
-
-
-def timeline(lines, tapes, title):
-    """Draw tapes over time. For each name: the spans in which it records, the columns it recorded, where it is asked."""
-    _, ax = plt.subplots(figsize=(2.3 * len(lines) + 1.2, 1.7 + 0.55 * len(tapes)), layout="constrained")
-    for row, ((name, (spans, recorded, asked)), colour) in enumerate(zip(tapes.items(), COLOURS, strict=True)):
-        for start, end in spans:
-            ax.barh(row, end - start, left=start, height=0.5, color=colour, alpha=0.25, edgecolor=colour)
-        ax.plot(recorded, [row] * len(recorded), "o", color=colour, markersize=9)
-        ax.plot(asked, row, "D", color="white", markeredgecolor=colour, markeredgewidth=2, markersize=9)
-        ax.text(asked + 0.1, row, "asked", va="center", color=colour)
-    ax.set(
-        title=title,
-        xlabel="time, one column for each line (bar: the tape is open, dot: the line is recorded)",
-        xlim=(-0.55, len(lines) - 0.45),
-    )
-    ax.set_xticks(range(len(lines)), labels=lines, family="monospace")
-    ax.set_yticks(range(len(tapes)), labels=list(tapes))
-    ax.set_ylim(len(tapes) - 0.5, -0.5)
-    ax.tick_params(length=0)
-
-
-timeline(
-    ["y = x * x", "cube = x * x * x", "y = y + cube", "gradient"],
-    {"tape_0": ([(-0.45, 0.45), (1.55, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [0, 1, 2], 3)},
-    "tape_0 pauses and says 6; tape_1 says 33",
-)
-plt.show()
+at_once = one_tape.gradient([loss_g, loss_d], [generator, discriminator])
+for_each = [tape_g.gradient(loss_g, generator), tape_d.gradient(loss_d, discriminator)]
+print("one tape, both losses: ", [round(float(gradient), 2) for gradient in at_once])
+print("a tape for each player:", [round(float(gradient), 2) for gradient in for_each])
 
 # %% [markdown]
-# One run, one `y`, one `x`, and two gradients. `tape_0` paused while the cube was made ([05](05_recording_control.ipynb)). To it the cube is a
-# constant, and $2x = 6$. To `tape_1` it is not: $2x + 3x^2 = 33$. The difference, 27, is the cube's own $3x^2$.
-#
-# A persistent tape, asked twice, would say 33 twice. The second tape holds a second **record**.
+# Asked for both losses at once, a tape differentiates their *sum* ([01](01_gradient_tape_basics.ipynb)). Here the generator's loss cancels in it: its gradient is 0, and the discriminator's has the wrong
+# sign. And `one_tape` answers once; a persistent one would answer for each. A second tape holds a second **record** of the run.
 #
 # **You will be able to**
 #
@@ -144,13 +108,20 @@ print("tape_1:", [g if g is None else float(g) for g in from_1])
 # @title Check
 exercises.other_source.reveal([from_0[1], from_1[0]])
 
-assert [by_tape_0.numpy(), by_tape_1.numpy()] == [6.0, 33.0]
-with tf.GradientTape(persistent=True) as asked_twice:
-    y_of_x = x * x
-    cube = x * x * x
-    y_of_x = y_of_x + cube
-assert [asked_twice.gradient(y_of_x, x).numpy() for _ in range(2)] == [33.0, 33.0]
-assert asked_twice.gradient(cube, x) == by_tape_1 - by_tape_0 == 27.0
+check_noise, check_real = np.array([1.0, 2.0]), np.array([2.0, 3.0])
+check_chance = 1 / (1 + np.exp(-0.5 * check_noise))  # by hand: log(1 - sigmoid(u)) has the slope -sigmoid(u)
+check_missed = 1 / (1 + np.exp(check_real))  # and log(sigmoid(u)) the slope sigmoid(-u)
+check_of_d = np.mean(check_chance * 0.5 * check_noise) - np.mean(check_missed * check_real)
+np.testing.assert_allclose(for_each, [-np.mean(check_chance * check_noise), check_of_d], rtol=1e-5)
+np.testing.assert_allclose(at_once, [0.0, -np.mean(check_missed * check_real)], rtol=1e-5)
+with tf.GradientTape(persistent=True) as check_tape:
+    check_g = tf.reduce_mean(tf.math.log(1.0 - tf.sigmoid(discriminator * generator * noise)))
+    check_d = -check_g - tf.reduce_mean(tf.math.log(tf.sigmoid(discriminator * real)))
+check_twice = [check_tape.gradient(check_g, generator), check_tape.gradient(check_d, discriminator)]
+np.testing.assert_allclose(check_twice, for_each, rtol=1e-6)
+assert at_once[1] < 0.0 < for_each[1]
+with np.testing.assert_raises_regex(RuntimeError, "non-persistent"):
+    one_tape.gradient(loss_g, generator)
 assert [from_0[0].numpy(), from_1[1].numpy()] == [1.0, 0.25]
 assert [from_0[1], from_1[0]] == [None, None]
 with ExplainTape() as of_0, ExplainTape() as of_1:
@@ -160,13 +131,36 @@ with ExplainTape() as of_0, ExplainTape() as of_1:
 assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
 assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
 assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
-with tf.GradientTape() as one_tape:
-    one_tape.watch([x_0, x_1])
+with tf.GradientTape() as check_tape:
+    check_tape.watch([x_0, x_1])
     y = tf.sin(x_0) + tf.sigmoid(x_1)
-assert [gradient.numpy() for gradient in one_tape.gradient(y, [x_0, x_1])] == [1.0, 0.25]
+assert [gradient.numpy() for gradient in check_tape.gradient(y, [x_0, x_1])] == [1.0, 0.25]
 
 # %% alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a tape for each source
+COLOURS = (plots.BLUE, plots.RED)
+
+
+def timeline(lines, tapes, title):
+    """Draw tapes over time. For each name: the spans in which it records, the columns it recorded, where it is asked."""
+    _, ax = plt.subplots(figsize=(2.3 * len(lines) + 1.2, 1.7 + 0.55 * len(tapes)), layout="constrained")
+    for row, ((name, (spans, recorded, asked)), colour) in enumerate(zip(tapes.items(), COLOURS, strict=True)):
+        for start, end in spans:
+            ax.barh(row, end - start, left=start, height=0.5, color=colour, alpha=0.25, edgecolor=colour)
+        ax.plot(recorded, [row] * len(recorded), "o", color=colour, markersize=9)
+        ax.plot(asked, row, "D", color="white", markeredgecolor=colour, markeredgewidth=2, markersize=9)
+        ax.text(asked + 0.1, row, "asked", va="center", color=colour)
+    ax.set(
+        title=title,
+        xlabel="time, one column for each line (bar: the tape is open, dot: the line is recorded)",
+        xlim=(-0.55, len(lines) - 0.45),
+    )
+    ax.set_xticks(range(len(lines)), labels=lines, family="monospace")
+    ax.set_yticks(range(len(tapes)), labels=list(tapes))
+    ax.set_ylim(len(tapes) - 0.5, -0.5)
+    ax.tick_params(length=0)
+
+
 timeline(
     ["a = sin(x_0)", "b = sigmoid(x_1)", "y = a + b", "gradient"],
     {"tape_0": ([(-0.45, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [1, 2], 3)},
@@ -175,11 +169,11 @@ timeline(
 plt.show()
 
 # %% [markdown]
-# Both tapes were open while `y` was made, yet `tape_0` did not write down the sigmoid, nor `tape_1` the sine. To `tape_0` the sigmoid is a constant
-# that is added: it knows of no path from $x_1$, and says `None`.
+# Both tapes were open, yet `tape_0` did not write down the sigmoid, nor `tape_1` the sine. To `tape_0` the sigmoid is a constant:
+# it knows of no path from $x_1$, and says `None`.
 #
-# One tape that watches both would have answered for both, in one backward pass. What is a second tape for? In the exercise it has a loss of its own, in
-# section 3 a life of its own, and in section 4 it records the first tape's backward pass.
+# One tape that watches both would have answered for both, in one backward pass. What is a second tape for? In the opening it had a loss of its own; in
+# section 3 it has a life of its own, and in section 4 it records the first tape's backward pass.
 
 # %% [markdown]
 # ### Exercise: Two players, two losses (6 min)
@@ -202,7 +196,7 @@ exercises.two_players.check(gradients_of_players)
 # ## 2. Three tapes, three sets to watch
 #
 # Section 1's sources were tensors, named with `watch`. The weights below are variables, and a tape left at its
-# default watches them as it meets them. To leave some of them out, turn that off with `watch_accessed_variables=False`, and name the others with `watch`, a Keras variable by its `.value`.
+# default watches them as it meets them. To leave some out, turn that off with `watch_accessed_variables=False`, and name the others with `watch`.
 #
 # Take a model of two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 
@@ -226,7 +220,7 @@ def two_layers():
 
 
 # %% [markdown]
-# Three tapes record one run of it. The first is left at its default. The second watches the last layer, the *head*. The third watches the inputs. Each is asked for all five gradients.
+# Three tapes record one run of it. The first is left at its default, the second watches the last layer, the *head*, and the third the inputs. Each is asked for all five gradients.
 #
 # **Predict.** How many of the fifteen answers are `None`?
 
@@ -290,7 +284,7 @@ draw(tape, loss, [w1, w2])
 plt.show()
 
 # %% [markdown]
-# The first layer ran and left no record. The record begins at the product with `w2`. Section 3 counts, in a deep model, what that saves.
+# The first layer ran and left no record. The record begins at the product with `w2`. Section 3 counts what that saves in a deep model.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -304,7 +298,7 @@ assert table(of_head, loss, sources["w2"]).rows[1].title == "matmul"
 # %% [markdown]
 # ## 3. What watching too much costs
 #
-# Which tensors does a tape keep ([05](05_recording_control.ipynb), section 2)? Here is a deep model, and a count of those that are still in memory:
+# Here is a deep model, and a count of its tensors that are still in memory ([05](05_recording_control.ipynb)):
 
 # %%
 weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]
@@ -397,7 +391,7 @@ plt.show()
 # The tape of the inputs, a single source, keeps as much as that of all weights. Not the *number* of sources made the difference here, but
 # how much comes **after** them.
 #
-# Then there is the backward pass. To count it, put a probe behind each layer: an identity whose backward function counts its calls
+# And the backward pass? To count it, put a probe behind each layer: an identity whose backward function counts its calls
 # ([custom gradients](07_custom_gradients.ipynb)).
 
 # %%
@@ -483,7 +477,7 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# The tapes hold *references*: the twelve activations are in memory once, though `first` and `second` both keep them. `second` added none; kept by mistake, it would still hold twelve.
+# The tapes hold *references*: the twelve activations are in memory once, though `first` and `second` both keep them.
 
 # %% [markdown]
 # ### Exercise: Pay for the head alone (5 min)
@@ -547,8 +541,8 @@ timeline(
 plt.show()
 
 # %% [markdown]
-# Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
-# operations inside the outer block, and these can be differentiated ([10](10_higher_order_gradients.ipynb) shows them).
+# Read the middle column. For the inner tape it is a question, for the outer one a line like any other: `inner.gradient` runs TensorFlow
+# operations inside the outer block, which records them ([10](10_higher_order_gradients.ipynb) shows them).
 # The first column counts, too: opened after it, this outer tape says `None`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
@@ -613,7 +607,7 @@ print("at h:", nothing)
 print("at x:", wrong.numpy(), "instead of", in_two.numpy())
 
 # %% [markdown]
-# No error: handed `None`, `tape_1` began with ones. Look at what you hand on.
+# No error: a lone `None` is the default of `output_gradients`, and `tape_1` began with ones.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -621,6 +615,11 @@ np.testing.assert_allclose(in_two, [6.0, 192.0], rtol=1e-6)
 np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
 assert nothing is None
 np.testing.assert_allclose(wrong, 2 * x)  # the gradient of the sum of h
+with tf.GradientTape() as check_tape:
+    check_tape.watch(x)
+    check_h = x**2
+with np.testing.assert_raises(ValueError):  # in a list it is no default
+    check_tape.gradient([check_h], x, output_gradients=[None])
 
 # %% [markdown]
 # ### Exercise: Change the gradient half-way (10 min)
@@ -679,7 +678,7 @@ for found in gradients.values():
 # %% [markdown]
 # ## Recap
 #
-# - Two tapes over one run gave two gradients: each holds a record of its own (section 1).
+# - Two tapes over one run gave two gradients, each from a record of its own (section 1).
 # - `watch_accessed_variables=False` and `watch` gave a tape its own set of sources; the head's tape left no record of the first layer (section 2).
 # - For the last weight, the tape of all weights kept twelve activations and went back through twelve layers; the tape of the last weight kept two and went back through one (section 3).
 # - For $y''$ the outer tape recorded $y$, and then the inner one's backward pass (section 4).
@@ -689,8 +688,8 @@ for found in gradients.values():
 # |---|---|---|
 # | a source made before the blocks that only another tape watches | `None` | ask the other tape, or `watch` it before its first use |
 # | all weights of twelve `tanh` layers are watched, and the last one's gradient is wanted | twelve activations kept and twelve layers visited, for two and one | `watch` the last one, with automatic watching off |
-# | `None` from one tape handed to another as its upstream gradient | a wrong number: it begins with ones | look at what you hand on |
-# | a tape that was not asked, or a persistent one, is still there | the activations that it keeps stay in memory | drop it, with `del` |
+# | the tensor between two tapes is not watched by the second, whose `None` is the first one's `output_gradients` | a wrong number: the first begins with ones | `watch` it on the second tape |
+# | a tape that was not asked, or a persistent one, is still there | the activations that it keeps stay in memory | drop its last name, with `del` |
 #
 # **Further reading**
 #

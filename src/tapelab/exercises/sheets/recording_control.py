@@ -142,7 +142,7 @@ def _(tape, x):
 @metric_off.mistake("loss_not_recorded")
 def _(tape, x):
     """Both values are right, and the loss has no gradient any more: no recorded path leads from it to `x`. Leave in the
-    block only what is never differentiated, and cut nothing else."""
+    block only what the loss does not need, and cut nothing else."""
     with tape.stop_recording():
         cube = x**3
         return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
