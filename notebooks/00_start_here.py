@@ -20,7 +20,7 @@
 # You write a program in TensorFlow that computes numbers. Below, TensorFlow hands you their derivatives, with no
 # formula from you. **What is in this collection, and how does a notebook work?**
 #
-# **Where to start?** New to tapes: run this page, with Shift+Enter in each cell from the top, then [01](01_gradient_tape_basics.ipynb). With a question of your own: the list below the map, in section 3.
+# **Where to start?** New to tapes: run this page, with Shift+Enter in each cell from the top, then [01](01_gradient_tape_basics.ipynb). With a question of your own: the list in section 3.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
@@ -107,7 +107,7 @@ assert 0.0 < slope[-1] < 1e-4
 # %% [markdown]
 # ## 2. How a notebook works
 #
-# Before a result that may surprise you, write down a guess. Where it turns out wrong, read with care. Try it once.
+# Before a result that may surprise you, write down a guess.
 
 
 # %%
@@ -142,16 +142,15 @@ assert cube == 8.0
 assert slope_at_two == 12.0
 
 # %% [markdown]
-# The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products and applied
-# the product rule to each. The variable `at` was watched unasked; section 1's tensor needed `tape.watch(x)`.
+# The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. The tape wrote down three products. The variable `at` was watched unasked; section 1's tensor needed `tape.watch(x)`.
 
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. It says ✗, with what the text says and what you found. Your guess was for 2.0. Nothing is broken: run the next cell.
+# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. If you guessed, a first ✗ is about your guess, which was for 2.0. Then, in some programs as an error's last line, the page's 8 stands beside your 27. Nothing is broken: run the next cell.
 
 # %% [markdown]
-# **Exercises** answer at once. When you are stuck,
+# **An exercise** answers at once. When you are stuck,
 # `exercises.slope_at_five.hint()` in a new cell gives a hint, and a second call one more; `exercises.slope_at_five.solution()` shows a solution, and why it is one.
 #
 # ### Exercise: The slope somewhere else (1 min)
@@ -167,12 +166,25 @@ exercises.slope_at_five.check(slope_at_five)
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
 # the folder `tapelab-work`, and opens this page there; the next time it leaves alone what you edited. In Colab, use *File > Save a copy in Drive*.
 #
-# **Your solved exercises are kept** in a small file in your data folder. In Colab it goes with the session.
+# **Your solved exercises are kept** in a small file in your data folder.
 
 # %% [markdown]
 # ## 3. The map
 #
-# Each box is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook you want, the parameter `goal`, here `"13"`, and all that it rests on. An arrow leads from a notebook to one that needs it.
+# Which way to go?
+#
+# - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
+# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train a model, and see where gradients fail. **You may stop there.**
+# - **You take a course:** all of them, in order.
+# - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
+# - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
+# - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb); if it is too large to store, [14](14_without_the_matrix.ipynb).
+# - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
+# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) sets the three side by side. To look something up: the tape on [one page](../site/cheat_sheet.md), and [the traps](../site/traps.md).
+# - **"I want to practise":** [first aid](28_first_aid.ipynb), small programs, not all of them broken; then [hard cases](29_hard_cases.ipynb).
+
+# %% [markdown]
+# Each box of the map is a notebook, each column a part. "Needs" says what to read before; each runs on its own. The dark ones are the notebook you want, the parameter `goal`, here `"13"`, and all that it rests on. An arrow leads from a notebook to one that needs it.
 
 # %% jupyter={"source_hidden": true} tags=["catalogue", "figure"]
 # @title Draw: what the map is made of
@@ -265,27 +277,14 @@ ax.set_title(f"Before {goal}, read {', '.join(route[:-1]) or 'nothing'}")
 ax.axis("off")
 plt.show()
 
-# %% [markdown]
-# Which way to go?
-#
-# - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
-# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and look for the cause when it does not. **You may stop there**, and come back with a question.
-# - **You take a course:** all of them in order, one at a sitting.
-# - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
-# - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
-# - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb); if it is too large to store, [14](14_without_the_matrix.ipynb).
-# - **"What is it good for?":** any notebook of part IV, [error bars](19_fit_and_error_bars.ipynb) first.
-# - **"I come from PyTorch or JAX":** the [phrasebook](../site/phrasebook.md) sets the three side by side. To look something up: the tape on [one page](../site/cheat_sheet.md), and [the traps](../site/traps.md).
-# - **"I want to practise":** [first aid](28_first_aid.ipynb), fifteen small programs, not all of them broken; then seventeen [hard cases](29_hard_cases.ipynb).
-
 # %% [markdown] tags=["catalogue"]
 # <details open><summary><b>I. The tape</b></summary>
 #
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 26 + 34 |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 22 + 40 |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 25 + 34 |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 20 + 40 |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 24 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 20 + 15 |
@@ -423,8 +422,8 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | the set-up cell was not run | `NameError: name 'tf' is not defined`, or `np`, or `data` | run it, then the cells below it |
-# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and run the next cell; to come back, undo the change, restart, run all |
+# | the set-up cell was not run | a `NameError` about `tf`, or another name from that cell | run it, then the cells below it |
+# | a check fails after you changed a cell | ✗ or an `AssertionError`, with what the text says and what you found | read it, and run the next cell; to come back, undo the change, restart, run all |
 #
 # **Further reading**
 #
