@@ -166,7 +166,7 @@ exercises.slope_at_five.check(slope_at_five)
 # **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
 # the folder `tapelab-work`, and opens this page there; the next time it leaves alone what you edited. In Colab, use *File > Save a copy in Drive*.
 #
-# **Your solved exercises are kept** in a small file in your data folder.
+# **Your solved exercises are kept** in a small file in your data folder. In Colab it goes with the session.
 
 # %% [markdown]
 # ## 3. The map

@@ -96,6 +96,7 @@ plt.show()
 
 # %% tags=["nbval-ignore-output"]
 x_train, y_train, x_test, y_test = data.load(dataset)  # images, values from 0 to 1, and labels, 0 to 9
+y_train, y_test = np.ravel(y_train), np.ravel(y_test)  # shape (n,), also where yours are (n, 1)
 (x_train, x_val), (y_train, y_val) = np.split(x_train, [-300]), np.split(y_train, [-300])  # kept apart
 image_shape, classes = x_train.shape[1:], 1 + int(y_train.max())
 batch_size, hidden, learning_rate = 64, 48, 0.005
@@ -141,6 +142,11 @@ for epoch in range(1, 4):
 assert classes == 10
 assert unseen[0] > seen[0] + (0.1 if dataset == "digits" else 0.0)
 assert unseen[-1] > 0.85
+check_logits = model(x_val, training=False)
+assert loss_fn(y_val[:, None], check_logits) == loss_fn(y_val, check_logits)  # the loss takes both
+check_hits = np.argmax(check_logits, axis=1) == y_val[:, None]  # and the comparison makes a table of all pairs
+assert check_hits.shape == (300, 300)
+assert check_hits.mean() < 0.2 < 0.85 < unseen[-1]
 
 # %% [markdown]
 # Three passes over the images, three **epochs**, and the model reads some nine digits in ten. Look at epoch 1, though. The model does far *better* on the **validation** images, which were kept apart from the steps, than on the images it was trained on. Section 2 says why.
@@ -801,6 +807,7 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
+# | labels of shape (n, 1) beside predictions of shape (n,) | `predictions == labels` of shape (n, n), another accuracy | `np.ravel(labels)`, before you batch them |
 # | logits given to a loss that expects probabilities | no error; for class 0 and logits −1 and 3, a loss of 16 and gradient 0 | `from_logits=True` |
 # | a loop of your own without `model.losses` | the regulariser does nothing | add `sum(model.losses)` inside the tape's block |
 # | `training=` left out of a step of your own | no dropout while training | `training=True` in the step, `False` in the evaluation |
