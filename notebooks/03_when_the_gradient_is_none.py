@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 24 to read, 3 more to go further, 30 for the exercises; to work through it all, about 1 h 30 min
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 23 to read, 3 more to go further, 30 for the exercises; to work through it all, about 1 h 30 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -68,7 +68,7 @@ print("d income / d price  =", tape.gradient(income, price))
 # %% [markdown]
 # The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`: *no gradient got through from the target to the source*. That says nothing about the derivative.
 #
-# One of three lines cut the path. In three hundred you need a way to find it.
+# One of three lines cut the path. How do you find it among three hundred?
 #
 # **You will be able to**
 #
@@ -107,7 +107,7 @@ assert blind[0].numpy() == 1.0
 assert blind[1:] == [None] * 5
 
 # %% [markdown]
-# For one: `y` with respect to itself, which is 1. What comes after `np.exp` is computed from a constant, and not recorded either.
+# For one: `y` with respect to itself. After `np.exp` all is computed from a constant, and was not recorded either.
 #
 # So *watch each intermediate tensor before it is used*, and ask again.
 
@@ -130,8 +130,6 @@ for name, tensor in {"y": y, "h4": h4, "h3": h3, "h2": h2, "h1": h1, "x": x}.ite
 
 # %% [markdown]
 # Read downwards: you walk back from the target. `h3` has a gradient and `h2` has none, so the culprit is the line between, `np.exp`. With `tf.exp` there, all six exist.
-#
-# Without its `tf.constant`, `h3` would be a NumPy array, which `watch` refuses.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -139,8 +137,6 @@ np.testing.assert_allclose(y, np.sum(np.exp(8.0 * np.tanh([0.3, 0.7]))), rtol=1e
 np.testing.assert_allclose(found["h4"], [1.0, 1.0])
 np.testing.assert_allclose(found["h3"], 2.0 * h3, rtol=1e-6)
 assert [name for name, gradient in found.items() if gradient is None] == ["h2", "h1", "x"]
-with np.testing.assert_raises(ValueError):
-    tape.watch(np.exp(h2))
 
 
 def check_reached(exp):
@@ -163,7 +159,7 @@ assert check_reached(tf.exp) == [True] * 6
 #
 # In the opening's program the walk misses by a line: the integer `sold` has no gradient, so it names the line *after* the cast.
 #
-# An `ExplainTape` is a `tf.GradientTape` that also keeps a log. Use it to find a mistake, not to train.
+# An `ExplainTape` is a `tf.GradientTape` that also keeps a log.
 
 # %% tags=["nbval-ignore-output"]
 with ExplainTape() as tape:  # in place of tf.GradientTape()
@@ -228,7 +224,7 @@ assert check_income == 12.0
 np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0, rtol=1e-6)
 
 # %% [markdown]
-# The map shows this page's breaks and their sections; [05](05_recording_control.ipynb) leaves things off the tape on purpose.
+# The map shows this page's breaks and their sections.
 
 # %% alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (2), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: where a path can break
@@ -287,9 +283,7 @@ assert gradients["constant"] is None
 assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 
 # %% [markdown]
-# By itself, this tape watched the *trainable variable*, and nothing else.
-#
-# `tape.watched_variables()` lists the one. Here the cure is `tape.watch`, before the first use.
+# By itself, this tape watched the *trainable variable*: `tape.watched_variables()` lists it alone. Here the cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -330,8 +324,7 @@ print(f"np.log1p:       {by_numpy:.4f}, gradient {outside}")
 print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
 
 # %% [markdown]
-# The values agree, and one gradient is lost. The cure is TensorFlow's own operation. Where there is none, write the gradient
-# yourself with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
+# The values agree, and one gradient is lost. The cure is TensorFlow's own operation.
 #
 # More quietly, the `float(x)` below leaves TensorFlow too.
 #
@@ -363,7 +356,7 @@ assert half_of_it.numpy() == 3.0
 #
 # ## 5. Integers and strings
 #
-# A derivative is a limit, and integers have no small steps. An integer as the *source* is soon overlooked: `tf.Variable(3)` makes one, for want of a decimal point.
+# A derivative takes small steps, and integers have none. `tf.Variable(3)` holds one, for want of a decimal point.
 
 # %%
 count = tf.Variable(3)  # int32
@@ -380,8 +373,8 @@ print("dtype", count.dtype.name, "  gradient", integer_source)
 print("dtype", text.dtype.name, " gradient", string_source)
 
 # %% [markdown]
-# Both are trainable variables, and both give `None`. The cast inside the tape did not help: what goes into it is an integer. Convert once,
-# *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target.
+# Both are trainable variables, and both give `None`. The cast inside the tape did not help: what goes into it is an integer. Convert *before*
+# you create the variable: `tf.Variable(tf.strings.to_number("3.0"))`.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -415,7 +408,7 @@ print(f"{rebound[1].code}: {rebound[1].sentence}")
 
 # %% [markdown]
 # `x + 1.0` is a new tensor under the old name. In the second epoch `x` is a plain tensor that nobody watches.
-# Keep the variable, and change its value: `x.assign_add(1.0)`, on a line of its own. Here `x = x.assign_add(1.0)` would give the name away as well.
+# Keep the variable, and change its value: `x.assign_add(1.0)`. With `x =` before it the name is lost here as well.
 #
 # The second thing is an assignment *inside* the tape.
 #
@@ -542,8 +535,8 @@ except LookupError as error:
     print("tf.image.adjust_contrast: LookupError,", complaint)
 
 # %% [markdown]
-# To pass nothing back is a *decision*. `tf.round` did so without a word; in the check below so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`, cast to float. The cure is a smooth
-# stand-in or, where the shape stays, the straight-through estimator of section 2.
+# To pass nothing back is a *decision*. `tf.round` did so without a word; in the check below so do `tf.floor`, `tf.math.ceil`, `tf.argmax` and `x > 0.5`, cast to float. All but `tf.argmax` keep
+# the shape: section 2's straight-through estimator mends these.
 #
 # *Not registered* is a gap. In this program it is an error, raised when the backward pass *reaches* the operation.
 #
@@ -571,18 +564,22 @@ print("the gradient's shape:", contrast_gradient.shape)
 assert rounded is None
 assert "AdjustContrast" in complaint
 assert private.has_gradient("Round")  # an entry, and a function that returns None
-for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
-    with tf.GradientTape() as check_tape:
-        check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
+for staircase in (tf.round, tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
+    with tf.GradientTape(persistent=True) as check_tape:
+        check_y = tf.cast(staircase(x), tf.float32)
+        check_straight = x + tf.stop_gradient(check_y - x)
     assert check_tape.gradient(check_y, x) is None
-    assert (staircase(x).shape == x.shape) == (staircase is not tf.argmax)  # does the shape stay?
+    assert (check_y.shape == x.shape) == (staircase is not tf.argmax)  # does the shape stay?
+    if staircase is not tf.argmax:
+        np.testing.assert_allclose(check_straight, check_y, atol=1e-6)
+        np.testing.assert_array_equal(check_tape.gradient(check_straight, x), [1.0, 1.0, 1.0])
 assert difference < 1e-5
 assert contrast_gradient.shape == image.shape
 
 # %% [markdown]
 # ## 9. Zeros instead of None
 #
-# `0.1 * None` is a `TypeError`. When a loop over many variables needs numbers throughout, pass `unconnected_gradients="zero"`, and of Keras variables their `.value` (section 11).
+# `0.1 * None` is a `TypeError`. `unconnected_gradients="zero"` gives a number instead; for Keras variables see section 11.
 
 # %%
 a = tf.Variable([1.0, 2.0, 3.0])
@@ -620,10 +617,10 @@ np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
 assert too_late.numpy() == 0.0
 
 # %% [markdown]
-# 0, where the true derivative is 6. A forgotten line looks like a minimum. Pass the option where you *know* that
+# 0, where the true derivative is 6: a forgotten line looks like a minimum. Pass the option where you *know* that
 # some pairs are unconnected.
 #
-# Elsewhere `None` is the better answer, if you look at it. `0.1 * None` stops you. Keras' `SGD` does not: from `[g, None]` it takes the one step, and warns. Put `assert all(g is not None for g in gradients)` into a loop that is to move them all.
+# A `None` does not stop Keras' `SGD`: from `[g, None]` it takes the one step, and warns. Put `assert all(g is not None for g in gradients)` into a loop that is to move them all.
 #
 # What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs eagerly, and as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
 #
@@ -672,7 +669,7 @@ assert check_unrolled is None
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
 #
-# A path can be cut more than once, and a source can have more than one path.
+# Below, two paths lead from `x` to `y`, and each is cut.
 
 # %%
 x = tf.Variable([0.3, 0.7])
@@ -692,7 +689,7 @@ draw(tape, y, x)
 plt.show()
 
 # %% [markdown]
-# As long as both cuts are there, the answer is `None`. Repair the `tf.stop_gradient` alone, and the gradient exists.
+# With both cuts the answer is `None`. Repair the `tf.stop_gradient` alone, and the gradient exists.
 #
 # Below, NumPy is at work in one target, so that "this constant was made from that value" is only likely: the answer is marked *probable*. The other comes from a frozen Keras layer:
 
@@ -714,7 +711,7 @@ print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 # %% [markdown]
 # Freezing takes this layer's variables out of `trainable_variables`. The tape did not notice: it still watched the kernel.
 #
-# NumPy within a function of yours is harder to see: the answer can be `unrelated`, marked *probable*. Then look for it after the line that is named (the check).
+# With NumPy inside a function, as in the check, the answer was `unrelated`, marked *probable*.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
