@@ -297,7 +297,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 25 + 27 |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 22 + 23 |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 25 + 23 |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 16 + 25 |
 #
