@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Clipping
 #
-# A gradient can be so long that one step ruins a model. One line cuts it to a length that you choose. **What does cutting a gradient buy, and what does it do to the step?**
+# Below, gradients grow until most of the networks are ruined. One line cuts them to a length that you choose. **What does cutting a gradient buy, and what does it do to the step?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb)
@@ -113,14 +113,14 @@ def logits_of(parameters, images):
 print("images", fit_x[:64].shape, " logits", logits_of(starts[0][0], fit_x[:64]).shape)
 
 # %% [markdown]
-# Ten copies start from different random weights, and each takes 200 steps of plain gradient descent at the rate 0.08. Then they start again, with `clip`. A run **dies** when the norm of its gradient, before clipping, is infinite or NaN. A step ends with these lines:
+# Ten copies start from different random weights, and each takes 200 steps of plain gradient descent at the rate 0.08. Then they start again, with `clip`. A run **dies** when the norm of its gradient, before clipping, is infinite or NaN. Each step of the set-up's `train` ends so:
 #
 # ```python
 # gradients = tape.gradient(loss, parameters)
 # parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
 # ```
 #
-# So `clip` is given all five gradients, before the step is taken:
+# So `clip` is given all five gradients:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -169,8 +169,6 @@ assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
 # %% [markdown]
 # ## 1. What explodes
 #
-# In letters:
-#
 # $$h_{t+1} = x_t U + h_t W + b, \qquad \text{logits} = h_8 V + c.$$
 #
 # On the way from $h_0$ to $h_8$, $W$ multiplies the state eight times; on the way back its transpose multiplies the gradient as often. Here $W$ starts as an orthogonal matrix times $10^{1/8}$: a gradient of norm 1 at $h_8$
@@ -186,8 +184,8 @@ print(
 )
 
 # %% [markdown]
-# The first step, rate times gradient, is more than a tenth as long as $W$. The $W$ that it leaves can stretch a state by more than 10 in eight rows; that of the second step, by more still. The gradients follow, and a few steps on
-# their norm is infinite in float32.
+# The first step, rate times gradient, is more than a tenth as long as $W$. The $W$ that it leaves can stretch a state by more than 10 in eight rows; that of the second step, by more still. A few steps on,
+# the gradient's norm is infinite in float32.
 #
 # `tf.clip_by_global_norm(gradients, 5.0)` takes the five gradients as one long vector. If its norm is finite and above 5, it scales all parts by the same factor, so that the norm becomes 5. A shorter gradient stays, but for rounding.
 #
@@ -251,7 +249,7 @@ plt.show()
 # %% [markdown]
 # ## 2. What it buys: the control
 #
-# "Without clipping it dies, with clipping it learns" does not show that it *needed* clipping. Another cure is a smaller rate, and that run is the **control**. Give each side several rates,
+# Dead without clipping, alive with it: that does not show that the networks *needed* it. The **control** takes a smaller rate in its place. Give each side several rates,
 # and choose by the loss on 300 **validation** images. The test images are for the end.
 
 # %% tags=["nbval-ignore-output"]
@@ -351,7 +349,7 @@ assert val_losses[5.0].max() < np.log(classes)
 # %% [markdown]
 # Too low, it cuts nearly all steps to the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it cuts hardly a step of the runs that learn; the others are lost all the same: the limit prevented the overflow, not the damage.
 #
-# So plot the norm *before* clipping, the second result of `clip_by_global_norm`, and choose limit and rate together.
+# So plot the norm *before* clipping, the second result of `clip_by_global_norm`.
 
 # %% [markdown]
 # ## 3. Three ways to clip, and the direction
@@ -402,7 +400,7 @@ assert degrees([second], by_tensor[1:]) < 0.05
 # %% [markdown]
 # By tensor, the first gradient stays; only the second is cut. The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so both are halved.
 #
-# A step of plain gradient descent points against the whole gradient, one long vector. Here its two parts are scaled differently, and it turns by 14.9°. By value even a single gradient turns, as the second does here: its 7.2 and 9.6 both become 6.5. The global norm kept the direction.
+# A step of plain gradient descent points against the whole gradient, one long vector. By tensor its two parts are scaled differently, and it turns by 14.9°. By value the second turns by itself: its 7.2 and 9.6 both become 6.5.
 #
 # Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. Pull the limit down to 0.5: does the angle go on growing?
 
@@ -445,7 +443,7 @@ np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
 np.testing.assert_allclose(ends_at[1.0], 0.2, rtol=1e-5)
 
 # %% [markdown]
-# It climbs. The one batch that was cut has lost weight in the mean: clipping has changed *what is minimised* (Koloskova and others, 2023).
+# It climbs. The one batch that was cut has lost weight in the mean: clipping changed *what these steps minimise* (Koloskova and others, 2023).
 
 # %% [markdown]
 # ## 4. Not finite
@@ -475,7 +473,7 @@ assert all(np.isnan(g).all() for g in together)
 # %% [markdown]
 # - `clip_by_norm` multiplied by $c$ and divided by $\lVert g\rVert = \infty$. The infinite element became NaN; its neighbour became 0 and looks healthy.
 # - `clip_by_global_norm` found the norm infinite, and made *all* elements of both tensors NaN, on purpose.
-# - `clip_by_value` made it 6.5, which is worse than it looks: the infinity was a symptom, and now it is gone.
+# - `clip_by_value` made it 6.5: the infinity was a symptom, and now it is hidden.
 #
 # Finite elements are not enough. These norms square them, and $(10^{20})^2$ is infinite in float32, $300^2$ in float16.
 
@@ -505,6 +503,10 @@ for check_g, check_c, check_expected in (
         assert np.isnan(tf.clip_by_global_norm([check_g], check_c)[0][0]).all()
 np.testing.assert_array_equal(tf.clip_by_value(tf.constant([np.nan, 4.0]), -5.0, 5.0), [np.nan, 4.0])
 np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
+for check_long in (300.0, 65504.0):  # the largest in float16
+    check_cast = tf.cast(tf.constant([check_long, 4.0], tf.float16), tf.float32)
+    for check_clipped in (tf.clip_by_norm(check_cast, 5.0), tf.clip_by_global_norm([check_cast], 5.0)[0][0]):
+        np.testing.assert_allclose(check_clipped, 5.0 * check_cast / np.hypot(check_long, 4.0), rtol=1e-5)
 for check_momentum, check_moved in ((0.0, 0.0), (0.9, 0.09)):  # zeros are no step of plain descent
     check_w, check_sgd = tf.Variable([0.0]), tf.keras.optimizers.SGD(0.1, momentum=check_momentum)
     check_sgd.apply_gradients([(tf.constant([1.0]), check_w)])
@@ -514,7 +516,7 @@ for check_momentum, check_moved in ((0.0, 0.0), (0.9, 0.09)):  # zeros are no st
 
 # %% [markdown]
 # `clip_by_norm` gives zeros in the first two cases, and no sign of trouble. So cast float16 gradients to float32 before you clip them.
-# In the last line an infinite limit does not mean "no limit": it is $\infty \cdot \frac1\infty$. Leave the call out instead.
+# An infinite limit is not "no limit", but $\infty \cdot \frac1\infty$. Leave the call out instead.
 #
 # Test the *norm*, not the elements: skip a step whose norm is not finite.
 #
@@ -638,7 +640,7 @@ np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
 np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 
 # %% [markdown]
-# Not 0.5, although the name suggests it. The TensorFlow guide says of this example "clips 4 to 2": 2 it is, but no 4 ever meets the clip.
+# Not 0.5. The TensorFlow guide says of this example "clips 4 to 2": 2 it is, but no 4 ever meets the clip.
 #
 # The backward function receives the *upstream* gradient. Between this clip and the target lies nothing, so it receives 1 and passes on 0.5, and the chain
 # rule multiplies by $2v = 4$. And for `25 * v * v`, whose derivative at 2 is 100? Where would the clip have to be?
@@ -658,8 +660,6 @@ for name, f in places.items():
 
 # %% [markdown]
 # At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, apply the clip to `v`, and use nothing but its result. And clip *once*: the two clips of the last line limit two paths to 0.5 each, and their sum is 1.
-#
-# To limit a variable's gradient alone, clip what the tape returns.
 
 # %% alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the place of the clip
@@ -710,7 +710,7 @@ exercises.each_limit.check(limit_each)
 # %% [markdown]
 # ## 7. Going further: Keras, the turn, and Adam
 #
-# With one of three options Keras' SGD clips inside `apply_gradients`: `clipnorm` by tensor, `global_clipnorm` globally, `clipvalue` by value. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
+# With one of three options Keras' SGD clips inside `apply_gradients`: `clipnorm` by tensor, `global_clipnorm` globally, `clipvalue` by value. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients. Section 5's `slices` are clipped before equal rows are added up: with the limit 1 the step is 4 by either norm, 16 by value.
 
 # %%
 moved = {}
@@ -742,6 +742,10 @@ print(f"{np.median(val_loss['limit 5', rate]):.3f} globally")
 for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global, "clipvalue": by_value}.items():
     for value, gradient in zip(moved[option], expected, strict=True):
         np.testing.assert_allclose(value, gradient, rtol=1e-6)
+for check_option, check_step in (("clipnorm", 4.0), ("global_clipnorm", 4.0), ("clipvalue", 16.0)):
+    check_table = tf.Variable(tf.zeros((4, 2)))
+    tf.keras.optimizers.SGD(1.0, **{check_option: 1.0}).apply_gradients([(slices, check_table)])
+    np.testing.assert_allclose(tf.norm(check_table), check_step, rtol=1e-6)
 assert (last_step(turned_norms) == steps).all()
 assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0.12
 
@@ -749,7 +753,7 @@ assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0
 # Not here: both survive, and learn about equally well.
 
 # %% [markdown]
-# And with Adam? So far a shorter gradient was a shorter step. Adam divides a running average of the gradient by the root of one of its square, entry by entry. Clip the global norm to 0.01, about a thousandth of what it is, and take the first step of each optimiser:
+# And with Adam? It divides a running average of the gradient by the root of one of its square, entry by entry. Clip the global norm to 0.01, about a thousandth of what it is, and take the first step of each optimiser:
 
 # %%
 true_gradients = [tf.constant([6.0, -8.0]), tf.constant([0.5])]
@@ -765,7 +769,7 @@ for optimiser in (tf.keras.optimizers.SGD, tf.keras.optimizers.Adam):
 # %% [markdown]
 # SGD takes about a thousandth of the step. Adam takes all but *the same step*: the average and the root shrink alike, and the limit cancels.
 #
-# With one long gradient among short ones the limit does matter. Uncut, the long one raises both averages:
+# Now one long gradient comes among short ones, uncut. It raises both averages:
 
 # %%
 next_steps = {}
@@ -790,12 +794,12 @@ assert (next_steps[10, 100.0] < 0.06).all()  # each of the next nine
 assert (next_steps[1000, 100.0] > 0.11).all()
 
 # %% [markdown]
-# Early, the next nine steps are shorter. After a thousand they are longer: the average of squares has the longer memory, and moves less.
+# Early, the next nine steps are shorter; after a thousand, longer. Here a limit would matter.
 
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Each limit describes a set of allowed gradients: a cube, a product of balls, one ball. Does clipping return the *nearest* point of the set? For such convex sets there is a test that knows nothing of formulas: $p$ is the point of the set nearest to $g$
+# Each limit describes a set of allowed gradients: a cube, a product of balls, one ball. Does clipping return the *nearest* point of the set? For such convex sets there is a test: $p$ is the point of the set nearest to $g$
 # if and only if it lies in the set, and $(g - p)\cdot(z - p) \le 0$ for every $z$ in the set.
 
 # %%
@@ -857,7 +861,7 @@ for check_clip, check_size in sets.values():
 #
 # - The power of one matrix made gradients explode; the limit acted in a few steps, most of them early (section 1).
 # - Clipping was not needed to survive: it bought the larger rate. Compare each side at its best rate, on validation data (section 2).
-# - Clipping by value, or tensor by tensor, turned the gradient; the global norm kept the direction of one step, and not that of the mean of four (section 3).
+# - Clipping by value, or tensor by tensor, turned the gradient. The global norm kept the direction of one step, not that of four (section 3).
 # - An infinity became NaN by a norm and a number by value, and a float32 norm overflowed at $10^{20}$; a row that was used 16 times arrived four times longer than the limit (sections 4 and 5).
 # - A clip inside a model limits the *upstream* gradient: put it at the source, once, and use nothing but its result (section 6).
 #
@@ -874,9 +878,9 @@ for check_clip, check_size in sets.values():
 #
 # **Further reading**
 #
-# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients, and clipping by the global norm.
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063).
 # - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), ["Why gradient clipping accelerates training: A theoretical justification for adaptivity"](https://arxiv.org/abs/1905.11881).
-# - A. Koloskova, H. Hendrikx, S. U. Stich (2023), ["Revisiting gradient clipping: Stochastic bias and tight convergence guarantees"](https://arxiv.org/abs/2305.01588): what clipping does to the mean of many steps.
-# - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Custom gradients": the clip inside a graph.
+# - A. Koloskova, H. Hendrikx, S. U. Stich (2023), ["Revisiting gradient clipping: Stochastic bias and tight convergence guarantees"](https://arxiv.org/abs/2305.01588).
+# - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Custom gradients".
 #
 # **Read next:** [09 Multiple tapes](09_multiple_tapes.ipynb) lets several tapes record one computation. [15](15_batch_jacobians.ipynb) clips the gradient of each example by itself.
