@@ -285,7 +285,7 @@ plt.show()
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | 10 + 1 |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 25 + 34 |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 20 + 40 |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 27 + 30 |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 26 + 30 |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 24 + 26 |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 20 + 15 |
 #
@@ -296,7 +296,7 @@ plt.show()
 # | | Notebook | What it answers | Minutes: read + solve |
 # |---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 24 + 27 |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 22 + 23 |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 21 + 23 |
 # | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 25 + 23 |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 16 + 25 |
 #

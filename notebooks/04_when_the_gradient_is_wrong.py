@@ -538,7 +538,7 @@ plt.show()
 # %% [markdown]
 # One factor, again and again, is a straight line on a log scale. Three cures of vanishing:
 #
-# - An **initialisation** that fits the activation. Glorot's rule, for tanh, draws weights of variance 2/(inputs + outputs). Here that is scale 1, where the gradient still fades, slowly.
+# - An **initialisation** that fits the activation. He's rule, for ReLU, draws weights of variance 2/inputs; Glorot's, for tanh, 2/(inputs + outputs). Here Glorot's is scale 1, where the gradient still fades, slowly.
 # - A **residual connection**, $h + f(h)$: the identity beside the layer has the factor 1.
 # - A **layer normalisation** before the kernel.
 
