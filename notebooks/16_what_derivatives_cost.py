@@ -741,7 +741,9 @@ for mark, colour, label, kind in (("o", plots.BLUE, "runs", False), ("s", plots.
 for before, (begin, end) in checkpoint_of.items():
     label = "checkpoint" if before == 1 else None
     steps.plot((begin + 0.5, end + 0.5), (before - 0.5, before - 0.5), color=plots.GREY, label=label)
-steps.set(title="Two checkpoints, six layers:\neach runs at most twice, then is recorded", xlabel="evaluation", ylabel="layer")
+steps.set(
+    title="Two checkpoints, six layers:\neach runs at most twice, then is recorded", xlabel="evaluation", ylabel="layer"
+)
 steps.legend(fontsize="small")
 for name, (least, style, colour) in schedules.items():
     ax.loglog(lengths, least, style, color=colour, label=name)

@@ -60,7 +60,7 @@ clear = Prediction(
             "There are ten classes to tell apart.",
         ),
         (10, "Nearly. Raise all ten logits by the same amount: what happens to the loss?"),
-        (64, "That is the number of pixels. How many scores does the model give, and how many differences between them?"),
+        (64, "That is the number of pixels. How many differences are there between the logits?"),
         (650, "Then none would stand clear of the rest."),
     ),
 )
