@@ -81,7 +81,7 @@ def compiled(loss):
 
 
 def matrix_products(function, *given):
-    """How many matrix products a compiled function runs: those in its graph that lead to an output."""
+    """How many matrix products in a compiled function's graph lead to an output."""
     met, ahead = set(), [output.op for output in function.get_concrete_function(*given).graph.outputs]
     while ahead:
         operation = ahead.pop()
@@ -110,12 +110,12 @@ def lbfgs(w, problem, budget):
         return float(value), g.numpy()
 
     options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
-    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
+    with threadpool_limits(1):  # its vectors are short
         found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
     return np.array(rows[:budget]), tf.constant(found.x)
 
 
-# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
+# One of TensorFlow's graph rewrites warns about float64 layers: off.
 tf.config.optimizer.set_experimental_options({"remapping": False})
 runtime.start(seed)
 
@@ -226,6 +226,10 @@ assert 2.7 < best_of_one < best - 0.7
 assert lengths[np.argmin(errors["one side"])] < lengths[np.argmin(errors["both sides"])]
 for error in errors.values():
     assert min(error[0], error[-1]) > 100 * min(error)
+    assert 0.7 < np.log10(error[1] / error[3]) < 1.3  # ten times the step, a tenth of the error
+for sides, power in (("one side", 1), ("both sides", 2)):
+    begin = np.argmin(errors[sides]) + 1  # ten times the step, ten or a hundred times the error
+    assert abs(np.log10(errors[sides][begin + 2] / errors[sides][begin]) - power) < 0.4
 check_A, check_w, check_v = (tf.random.normal(shape, seed=1) for shape in ((600, 64), (64,), (64,)))
 
 
@@ -247,9 +251,9 @@ assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 #
 # Where the two errors balance, about $\varepsilon^{1/2} = 3 \cdot 10^{-4}$ is left, or $\varepsilon^{2/3} = 2 \cdot 10^{-5}$, and this network comes near both.
 #
-# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$, since $H$ is symmetric; the derivative of a straight-through gradient need not be. `output_gradients=v` forms the inner product.
+# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v = Hv$, since $H$ is symmetric. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape. `ForwardAccumulator` refuses Keras's own variables: `variables` holds TensorFlow's, inside them.
+# The third is **forward over reverse** (section 5 of [12](12_forward_mode.ipynb)), without the outer tape. `ForwardAccumulator` refuses Keras's own variables, hence `variables`.
 
 
 # %%
@@ -290,7 +294,7 @@ print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(
 
 # %% [markdown]
 # Both are exact here but for rounding, and cost a few gradients, not $N$. With the `LayerNormalization` in the check below, both are wrong
-# ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right. Sections 3 to 5 take the first.
+# ([10](10_higher_order_gradients.ipynb), section 5), and `tapelab.derivatives.hvp` is right.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -302,24 +306,8 @@ try:
 except Exception:  # which one depends on the version
     refused = True
 assert refused
-clip_straight = tf.custom_gradient(lambda z: (tf.clip_by_value(z, -1.0, 1.0), lambda upstream: upstream))
-check_B = tf.constant([[1.0, 0.5], [2.0, -1.0], [0.3, 0.4]], tf.float64)  # the second of three is clipped
+check_B = tf.constant([[1.0, 0.5], [2.0, -1.0], [0.3, 0.4]], tf.float64)
 check_at, check_along = tf.constant([1.0, 0.4], tf.float64), tf.constant([0.3, 1.0], tf.float64)
-
-
-def check_clipped(w):
-    clipped = clip_straight(tf.linalg.matvec(check_B, w))
-    return tf.reduce_sum(clipped) ** 2 + clipped[0] * clipped[1]
-
-
-check_sides = (check_gradient(check_at + sign * 1e-6 * check_along, check_clipped) for sign in (1, -1))
-check_difference = (next(check_sides) - next(check_sides)) / 2e-6
-with tf.GradientTape() as check_tape, tf.autodiff.ForwardAccumulator(check_at, check_along) as accumulator:
-    check_tape.watch(check_at)
-    check_slope = check_gradient(check_at, check_clipped)
-np.testing.assert_allclose(accumulator.jvp(check_slope), check_difference, rtol=1e-5)
-by_check_tapes = check_tape.gradient(check_slope, check_at, output_gradients=check_along)
-assert tf.norm(by_check_tapes - check_difference) > 0.1 * tf.norm(check_difference)
 check_norm = tf.keras.layers.LayerNormalization(dtype="float64")
 
 
@@ -464,8 +452,7 @@ assert at_once[1:] == (1, True)
 
 # %% [markdown]
 # CG builds from $k$ products a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give $-H^{-1}g$ it has to be $1/\lambda$ at each of these
-# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs. After twelve products the even spread from 1 to 100 is
-# off by more than a twentieth.
+# eigenvalues $\lambda$, and degree 2 is enough for three values, however often each occurs.
 #
 # Where $p^\top H p \le 0$, the `if` stops it with what it has, or with the downhill direction if it has nothing: the **truncated Newton rule** of Dembo and Steihaug.
 
@@ -559,7 +546,7 @@ def work_to(run, above, lowest):
 for name, run in runs.items():
     print(f"{name:24} ends {run[-1, 1] - lowest:.0e} above; work to 1e-8: {work_to(run, 1e-8, lowest):.0f}")
 
-# %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls fastest, to a billionth after about 100; Newton\u2013CG, a dot for each step, falls in ever larger leaps and gets there later; gradient descent falls slowly and stays above one in ten thousand to the end." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls fastest, to a billionth after about 100; Newton\u2013CG, a dot for each step, falls in ever larger leaps and gets there later; gradient descent falls slowly and stays above one in ten thousand. A cross ends each line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: distance to the minimum per gradient spent
 styles = {
     "gradient descent": ("-", plots.ORANGE),
@@ -573,9 +560,10 @@ def draw_race(runs, lowest, title):
     _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for name, run in runs.items():
         style, colour = styles[name.partition(",")[0]]
-        distance = np.minimum.accumulate(run[:, 1] - lowest)
-        shown = distance > 1e-13  # below it there is only rounding
+        distance = np.maximum(np.minimum.accumulate(run[:, 1] - lowest), 1e-13)  # below it there is only rounding
+        shown = slice(np.searchsorted(-distance, -1e-13) + 1)  # until it is there
         ax.semilogy(run[shown, 0], distance[shown], style, color=colour, markersize=4, label=name)
+        ax.semilogy(run[shown, 0][-1], distance[shown][-1], "kx", zorder=3)
     ax.set(title=title, xlabel="work (gradient-equivalents)", ylabel="loss minus the minimum's loss")
     ax.legend(fontsize="small")
 
@@ -660,13 +648,15 @@ def race(penalty):
 
 # %% tags=["nbval-ignore-output"]
 works = []
-print("penalty   work to                1e-4  1e-8 1e-12")
+print("penalty   work to                1e-4   1e-8  1e-12   * the least")
 for penalty in (10 * weight_decay, weight_decay, weight_decay / 10):
     raced = race(penalty)
     best = min(run[:, 1].min() for run in raced.values())
     works.append({name: [work_to(run, above, best) for above in (1e-4, 1e-8, 1e-12)] for name, run in raced.items()})
+    least = np.min(list(works[-1].values()), axis=0)
     for name, work in works[-1].items():
-        print(f"{penalty:<9.2g} {name:20}", "".join(f"{one:6.0f}" for one in work))
+        marks = np.where(work == least, "*", " ")  # the winner
+        print(f"{penalty:<9.2g} {name:20}", "".join(f"{one:6.0f}{mark}" for one, mark in zip(work, marks, strict=True)))
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -686,11 +676,7 @@ assert check_linear[2] < 1.1 * check_rival[2] < 1.1 * check_scratch[2]  # 115 ag
 
 # %% [markdown]
 # Two, the price of a gradient. L-BFGS comes first to $10^{-4}$ at each penalty. At `weight_decay` the race is a tie at $10^{-8}$, and the linearised
-# Newton–CG comes first to $10^{-12}$: near the minimum each of its steps gains several digits. With a tenth of the penalty it wins there, too; with ten
-# times, the two are close.
-#
-# For fewer digits begin a fit such as this one with L-BFGS. Take products where you need the Hessian itself: for a spectrum, influence functions, or
-# a linear solve.
+# Newton–CG comes first to $10^{-12}$. With a tenth of the penalty it does there, too; with ten times, the two are close.
 
 # %% [markdown]
 # ## 4. Going further: a loss that is not convex
@@ -748,7 +734,7 @@ fit_runs["L-BFGS"], _ = lbfgs(fit_start, fit, fit_budget)
 for name, run in fit_runs.items():
     print(f"{name:24} lowest loss {np.nanmin(run[:, 1]):.0e}")
 
-# %% alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus." jupyter={"source_hidden": true} tags=["figure"]
+# %% alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus. A cross ends each line." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: the same for the network
 draw_race(fit_runs, 0.0, "A network's fit, at these prices: L-BFGS leads")
 plt.show()
@@ -796,7 +782,7 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 # %% [markdown]
 # ## 5. Going further: the spectrum, by Lanczos
 #
-# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and a small tridiagonal matrix $T = Q^\top H Q$. In exact arithmetic $T$'s eigenvalues lie between $H$'s lowest and highest. Stop where the next vector is a remainder of rounding, as for a matrix of low rank: the start holds no other direction. Read the outermost: an inner one may lie where $H$ has none.
+# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and a small tridiagonal matrix $T = Q^\top H Q$. In exact arithmetic $T$'s eigenvalues lie between $H$'s lowest and highest. It stops where the next vector is a remainder of rounding. Read the outermost: an inner one may lie where $H$ has none.
 
 
 # %%
@@ -838,6 +824,8 @@ gaps = ritz[-14:][1:] / ritz[-14:][:-1]
 exercises.clear.reveal(len(gaps) - int(np.argmax(gaps)))
 assert np.argmax(gaps) == len(gaps) - 9
 assert 4.0 < 2 / ritz[-1] < 8.0
+check_inner, _ = lanczos(lambda q: eigenvalues * q, right.numpy(), 2)  # of a matrix with 1, 10 and 100
+assert np.min(np.abs(check_inner[0] - np.array([1, 10, 100]))) > 1
 check_low = np.random.default_rng(seed).normal(size=(8, 300))  # rank 8
 check_values, _ = lanczos(lambda q: check_low.T @ (check_low @ q.numpy()), rng.normal(size=300), 30)
 check_rank = np.linalg.eigvalsh(check_low @ check_low.T)
@@ -849,7 +837,7 @@ assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
 #
 # The largest one is the speed limit of gradient descent. Near this minimum, along its eigenvector, a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 was worse.
 #
-# A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights that `lanczos` also returns, averaged over such starts, estimate what share of all eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad). Six starts are enough for the many; for the few outermost, read the values.
+# A start of random signs has, on average, the same squared part along every eigenvector (Hutchinson). So the weights that `lanczos` also returns, averaged over such starts, estimate what share of all eigenvalues lies above a value: **stochastic Lanczos quadrature** (Ubaru, Chen and Saad).
 
 # %%
 probes = [
@@ -911,7 +899,7 @@ assert abs(counted - 9) < 4  # its standard deviation is about 1
 # In exact arithmetic a single start vector shows each *value* at most once, however often it occurs. At the start, all weights zero, the
 # nine large eigenvalues are equal, and eight steps of Lanczos return one. Averaged over twenty starts, its weight estimates the nine, give or take one. Sixty steps return several: rounding brings in copies.
 #
-# For the opening's network twenty products give the largest eigenvalue, and show that some are negative: the lowest eigenvalue of $H$ lies at or below the lowest one of $T$.
+# For the opening's network twenty products give the largest eigenvalue, and show that some are negative.
 
 # %% tags=["nbval-ignore-output"]
 sizes = [int(tf.size(w)) for w in variables]
@@ -1019,12 +1007,12 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # ## Recap
 #
 # - $Hv$ cost a few gradients, and no Hessian was formed. A difference of gradients in float32 kept three digits with one side, four with both (section 1).
-# - Conjugate gradients solves $Hs = -g$ with one product in each round; three different eigenvalues took three. It stops where it meets negative curvature (section 2).
+# - With positive eigenvalues, conjugate gradients solves $Hs = -g$ by one product in each round; three different ones took three. Ours stops at negative curvature (section 2).
 # - Newton–CG lost to L-BFGS with products from scratch. With products linearised at $w$ it was behind at $10^{-4}$, and ahead at $10^{-12}$ with the two smaller penalties (section 3).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a product by differences in float32 | at the best step, four of seven digits for a tanh network | differentiate the gradient |
+# | a product by differences in float32 | at the best step, three or four of seven digits for a tanh network | differentiate the gradient |
 # | a gradient that is `IndexedSlices`, in `jvp` or as `gradient`'s target | `AttributeError` | `tf.convert_to_tensor` inside the block |
 # | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
 # | steps compared instead of work | Newton–CG seems to win | count gradients and products |

@@ -457,6 +457,8 @@ def _prices(random, dtype):
         (2.0, 0.5, 0.5),
         (2.0, 0.75, 0.5),
         (64.0, 0.125, 0.25),
+        (0.25, 0.75, 0.5),
+        (0.125, 0.25, 0.5),
     ]
 
 
@@ -474,8 +476,8 @@ pays = Exercise(
         "Write down both totals after $n$ calls. How many of the graph's calls are later ones?",
         "Set the totals equal and solve for $n$. *Less* is asked for, so equality is not enough: which integer comes "
         "next?",
-        "`int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1`, where `later_call < eager_call`. "
-        "Otherwise there is nothing to be saved.",
+        "1 where the first call is cheaper already. Else, where `later_call < eager_call`, "
+        "`int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1`.",
     ),
     checker=Function(reference=_pays_from, inputs=_prices, dtypes=(tf.float64,)),
     seconds=5.0,
@@ -490,8 +492,19 @@ def _(first_call, later_call, eager_call):
 @pays.right
 def _(first_call, later_call, eager_call):
     r"""After $n$ calls the graph has taken $f + (n - 1)\,l$ and eager $n\,e$. The first is less once $n > (f - l)/(e -
-    l)$: what tracing costs beyond a call, divided by what each call saves. Where a later call saves nothing,
-    and the first takes longer, it never pays."""
+    l)$: what tracing costs beyond a call, divided by what each call saves. Where the first call is not cheaper and a
+    later one saves nothing, it never pays."""
+    if first_call < eager_call:
+        return 1
+    if later_call >= eager_call:
+        return None
+    return int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1
+
+
+@pays.mistake("first_cheaper")
+def _(first_call, later_call, eager_call):
+    """Right, but for a first call that is cheaper than an eager one. After how many calls has the graph taken less time
+    there?"""
     if later_call >= eager_call:
         return None
     return int(np.floor((first_call - later_call) / (eager_call - later_call))) + 1

@@ -14,7 +14,7 @@ digits = Prediction(
     "without_the_matrix.digits",
     options=("about 7", "about 4", "about 1"),
     remarks=(
-        ("about 7", "Each gradient has seven. Their difference is small beside them, and what they share cancels."),
+        ("about 7", "The two gradients agree in most of theirs, and what they share cancels."),
         ("about 1", "With a bad step, yes, or none at all. The best step lies between too large and too small."),
     ),
 )
@@ -29,7 +29,7 @@ products = Prediction(
         (100, "That is the largest eigenvalue over the smallest. The number of different eigenvalues is smaller."),
         (
             20,
-            "That would suit many different eigenvalues. Here there are three.",
+            "How many *different* eigenvalues are there?",
         ),
         (1, "One product gives the best point along one line. Every further one adds a direction."),
     ),
@@ -60,7 +60,7 @@ clear = Prediction(
             "There are ten classes to tell apart.",
         ),
         (10, "Nearly. Raise all ten logits by the same amount: what happens to the loss?"),
-        (64, "That is the number of pixels. The large ones belong to the classes."),
+        (64, "That is the number of pixels. How many differences are there between the logits?"),
         (650, "Then none would stand clear of the rest."),
     ),
 )
