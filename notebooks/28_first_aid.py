@@ -91,29 +91,30 @@ assert gradient is None
 assert loss == 2.0
 
 # %% [markdown]
-# The line that raised has done nothing wrong. `np.square`, two lines above, has taken the numbers out of TensorFlow. Begin to read where a program stops, and go up.
+# The line that raised has done nothing wrong. `np.square`, two lines above it, has taken the numbers out of TensorFlow.
 #
 # **You will be able to**
 #
 # - find the line after which a gradient is `None` (section 1),
 # - read in two error messages the mistake of an earlier line (section 2),
 # - notice a number that cannot be right, although nothing complains (section 3),
-# - say of an unsorted program whether anything is wrong at all, and leave it alone if not (section 4, where you go further).
+# - say of an unsorted program whether anything is wrong at all (section 4, going further).
 #
 # ## How a case goes
 #
-# The links lead to what people asked; the programs are ours. Your cell holds the program once more. Name the **cause** and **repair** the function: value and gradient have to be right on inputs that you have not seen.
-# **Some programs are not broken.** Where nothing is wrong, say so, and leave the function as it is.
+# The links lead to what people asked; the programs are ours. Your cell holds the program once more. Name the **cause** and **repair** the function: it has to be right on inputs that you have not seen.
+# **Some programs are not broken.** Then say so, and leave the function as it is.
 #
-# Fifteen cases are too many for one sitting. Take cases 1 to 4, then 5 to 8, then 9 and 10; the last five another day.
+# Take cases 1 to 4, then 5 to 8, then 9 and 10; the last five another day.
+# `exercises.NAME.hint()` gives one hint at a time, `.solution()` the repair and its reason.
 #
-# `exercises.NAME.hint()` gives one hint at a time; `.solution()` the repair and its reason. Four questions help:
+# Four questions help, asked on the way from source to loss:
 #
 # | Ask | with |
 # |---|---|
 # | Is it still a tensor? | `print(type(...))` of each result |
-# | Is it a floating-point number? | `print(w.dtype)` |
-# | Does the tape watch it, and was it still recording? | `tape.watched_variables()`, for float variables and not for tensors; where does the block end? |
+# | Is it a floating-point number? | `print(a.dtype)` of the source and each result |
+# | Is the source watched, and does the block reach to the loss? | `tape.watched_variables()` lists variables, not tensors |
 # | Which shapes meet here? | `print(a.shape, b.shape)` before the line |
 
 # %% [markdown]
@@ -164,7 +165,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# `left_tensorflow` is its name for the cause: `np.abs` read the numbers, and to the tape the array that came back is a constant. The line is that of `distance`, not that of the loss. In this program the hint means `tf.abs`.
+# `left_tensorflow` is its name for the cause: `np.abs` read the numbers, and to the tape the array that came back is a constant. In this program the hint means `tf.abs`.
 #
 # **Case 2.** A Keras model, asked for its predictions (after [tensorflow #20630](https://github.com/tensorflow/tensorflow/issues/20630) and [TensorFlow.NET #1197](https://github.com/SciSharp/TensorFlow.NET/issues/1197)).
 
@@ -351,6 +352,16 @@ assert saliency(kernel, x) is None
 assert descended is None
 np.testing.assert_allclose(descend(start, x, y, 1), exercises.second_step.right_answer[1](start, x, y, 1), rtol=1e-6)
 assert line_gradient is None
+with tf.GradientTape() as check_tape:
+    check_tape.watch(x)
+    check_whole = tf.cast(w, tf.int32)
+    check_sum = tf.reduce_sum(tf.cast(check_whole, x.dtype) * x)
+assert check_tape.gradient(check_sum, w) is None  # float at both ends, whole numbers between
+assert [check_one.ref() for check_one in check_tape.watched_variables()] == [w.ref()]  # and not x
+check_renamed = tf.Variable(start).assign_sub(start)  # with `w =` before it
+with tf.GradientTape() as check_tape:
+    check_sum = tf.reduce_sum(check_renamed)
+assert check_tape.gradient(check_sum, check_renamed) is None
 
 
 def mended(one):
@@ -405,7 +416,7 @@ def repaired(a, b, x, y):
 exercises.two_losses.check(cause, repaired)
 
 # %% [markdown]
-# **Case 8.** "No gradients provided for any variable" (after [tensorflow #30190](https://github.com/tensorflow/tensorflow/issues/30190) and [#50111](https://github.com/tensorflow/tensorflow/issues/50111)). The losses of the examples are collected in a list, and Keras's optimiser takes the step.
+# **Case 8.** "No gradients provided for any variable" (after [tensorflow #30190](https://github.com/tensorflow/tensorflow/issues/30190) and [#50111](https://github.com/tensorflow/tensorflow/issues/50111)). A list collects the losses, and Keras's optimiser takes the step.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -482,7 +493,7 @@ one_unit_seen = value_and_gradient(one_unit_loss, unit_kernel, unit_bias, x, cla
 print(f"loss {one_unit_seen[0]:.4f}   gradient {one_unit_seen[1][:, 0]}")
 
 # %% [markdown]
-# **Predict.** A gradient of 0 may be where training has ended, or a bad start. Start the kernel from five other places, and train each for 40 steps. What is the lowest loss of the five? The one above is 0.6667.
+# **Predict.** Start the kernel from five other places, and train each for 40 steps. What is the lowest loss of the five? The one above is 0.6667.
 
 # %%
 exercises.trained_on.guess(...)  # a number
@@ -500,7 +511,7 @@ print(f"lowest {min(final_losses):.4f}, highest {max(final_losses):.4f}")
 # %% [markdown]
 # ### Exercise: Case 9, as sure as can be (4 min)
 #
-# Give the unit the output of logistic regression: a probability that depends on the input of its own example. The squared error stays.
+# Give the unit the output of logistic regression: a probability for each example by itself. The squared error stays.
 
 # %%
 cause = ...  # "the softmax", "the squared error" or "the weights"
@@ -549,6 +560,13 @@ exercises.perfect_model.check(cause, repaired)
 exercises.trained_on.reveal(float(min(final_losses)))
 assert not one_unit_seen[1].any()
 np.testing.assert_allclose(final_losses, 2 / 3, rtol=1e-6)
+for check_type in (tf.float16, tf.float32, tf.float64):
+    for check_size in (0.0, 0.001, 1.0, 1000.0):
+        check_kernel, *check_rest = (tf.cast(part, check_type) for part in (unit_kernel, unit_bias, x, classified))
+        check_value, check_slope = value_and_gradient(one_unit_loss, check_size * check_kernel, *check_rest)
+        np.testing.assert_allclose(check_value, 2 / 3, rtol=1e-3)  # every output is 1
+        assert not check_slope.any()
+assert (tf.matmul(x, true_w) - exact_y).shape == (3, 3)
 assert shapes_seen[0] > 1.0
 assert np.abs(shapes_seen[1]).max() > 0.1
 mended(exercises.one_unit)
@@ -589,7 +607,7 @@ print(f"loss {mse:.3f}, after the step {tf.reduce_mean((network(x) - targets) **
 # %% [markdown]
 # ### Exercise: Case 11, the layer that was to stay (6 min)
 #
-# The loss has fallen. Do what the first paragraph of this case says.
+# The loss has fallen. Do what the case says.
 
 # %%
 cause = ...  # "nothing is wrong", "the freezing" or "the last line"
@@ -607,7 +625,7 @@ def repaired(model, x, y):
 exercises.kept_layer.check(cause, repaired)
 
 # %% [markdown]
-# **Case 12.** Two tasks share a trunk, and each has a head. This batch is of the first task. In training, Keras warns that "Gradients do not exist for variables" (after [tensorflow #37501](https://github.com/tensorflow/tensorflow/issues/37501) and [bert-for-tf2 #46](https://github.com/kpe/bert-for-tf2/issues/46)).
+# **Case 12.** Two tasks share a trunk, and each has a head. This batch is of the first task. "Gradients do not exist for variables", Keras warned (after [tensorflow #37501](https://github.com/tensorflow/tensorflow/issues/37501) and [bert-for-tf2 #46](https://github.com/kpe/bert-for-tf2/issues/46)).
 
 
 # %%
@@ -625,7 +643,7 @@ for name, gradient in zip(("trunk", "head", "other"), first_task(trunk, head, ot
 # %% [markdown]
 # ### Exercise: Case 12, a head without a gradient (5 min)
 #
-# Return what an optimiser is to be handed for the three variables, so that the batch moves what it should.
+# Return what an optimiser is to be handed for the three variables.
 
 # %%
 cause = ...  # "nothing is wrong", "the line of hidden" or "the line of loss"
@@ -660,7 +678,7 @@ for name, variable in pair.items():
     print(f"{name:6}{before[name]:.2f} -> {float(variable[0]):.2f}")
 
 # %% [markdown]
-# With the gradient 0 this optimiser went on along its way. With `None` it left the variable out of the step.
+# With the gradient 0 this optimiser went on; with `None` it left the variable out.
 #
 # **Case 13.** Why not train for the share of right answers itself? (After [keras #9712](https://github.com/keras-team/keras/issues/9712) and [#17682](https://github.com/keras-team/keras/issues/17682).)
 
@@ -804,9 +822,7 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
-#
-# Where *both* kernels of this network start at 0, both gradients are 0, in the check for fifty steps: the hidden units are 0, too.
+# The first layer's gradient is 0 at the start, and in none of the ten steps after it. Where *both* kernels of this network start at 0, the hidden units are 0, too, and both gradients stay 0.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -849,9 +865,9 @@ for check_one in (exercises.second_head, exercises.first_layer):
 # %% [markdown]
 # ## 5. Check it independently
 #
-# The repairs are held against central differences of *values*, in float64, at other inputs; those with a Keras model, cases 2, 11 and 15, against one step of Keras's own `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
+# The repairs are held against central differences of *values*, in float64, at other inputs; in cases 2, 11 and 15 against one step of Keras's `fit`. Differences cannot tell `None` from 0, so case 12 asks for the `None` itself.
 #
-# The crosses are the programs as shown, which must fail. In cases 12 and 14 that program *is* right; there the cross is a needless repair.
+# The crosses are the programs as shown, which must fail; in cases 12 and 14, where these are right, a needless repair.
 
 # %% alt="Scatter plot. The error of each case's program, from 1 to 15, on a logarithmic axis. The fifteen dots of the repairs lie far below one ten-thousandth. The fifteen crosses of the other programs lie far above it, and most of them in a band at the top for an error, a None too many, or one missing." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: repairs and programs against the differences
@@ -1081,26 +1097,26 @@ for check_make, check_right, check_broken, check_data, check_how in (
 # %% [markdown]
 # ## Recap
 #
-# - Each of these `None`s began at one line that left TensorFlow, the tape, the watched sources or floating point (section 1).
+# - The `None`s came from arrays, whole numbers, sources that were not watched, and a loss after the block (section 1).
 # - "Can only be used to compute one set of gradients" was about how the tape was made; "no gradients provided" said that the one gradient was `None` (section 2).
-# - For a zero that stayed from five starts, and a loss where none should be, print outputs and shapes (section 3).
+# - Print outputs and shapes: 1s stood behind the zero that stayed, (3, 3) behind the loss that should have been 0 (section 3).
 # - Ask first whether anything is wrong: a `None` and a 0 can be the true answer (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | `np.abs`, `float` or `model.predict`, run eagerly, as the only way from source to loss | `None` | TensorFlow's operation; `model(x)`, in training `model(x, training=True)` |
-# | `w = w - rate * g`, where the next tape does not watch `w` | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
-# | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | take the dtype from float data: `tf.Variable(start, dtype=x.dtype)` |
-# | softmax over one unit, squared error | a gradient of 0, from five starts | sigmoid |
+# | `np.abs`, `float` or `model.predict`, run eagerly, on the only way from source to a loss that is a tensor | `None` | `tf.abs`; the tensor itself; `model(x)`, in training `model(x, training=True)` |
+# | a variable `w` and `w = w - rate * g`, where the next tape does not watch the result | one step works, the second gets `None` | `w.assign_sub(rate * g)`, without `w =` |
+# | `tf.Variable([2, 0])` | `None`, even if it is cast to float later | `tf.Variable([2.0, 0.0])` |
+# | softmax over one unit, squared error | output 1 and gradient 0, for any finite logits | sigmoid |
 # | (3, 1) minus (3,) | (3, 3), a loss for right predictions of unequal targets | equal shapes |
-# | gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen first layer moves | `trainable_variables` for both |
-# | zeros in place of a rightful `None` | with momentum from an earlier step, a head that drifts | hand the `None` on |
+# | a frozen first layer; gradients of `trainable_variables`, applied to `variables` | where the shapes fit, the frozen layer moves | `trainable_variables` for both |
+# | zeros in place of a rightful `None` | with momentum from an earlier step, a variable that drifts | hand the `None` to Keras's optimiser, beside other gradients |
 #
 # **Further reading**
 #
-# - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), section "Getting a gradient of None": the causes, one after another.
-# - Keras guide, [Writing a training loop from scratch](https://keras.io/guides/writing_a_training_loop_from_scratch/): the loop that these programs are parts of.
-# - Keras guide, [Transfer learning and fine-tuning](https://keras.io/guides/transfer_learning/): `trainable`, `training`, and why they are two things.
-# - E. J. Hu et al. (2021), ["LoRA: low-rank adaptation of large language models"](https://arxiv.org/abs/2106.09685): one of two factors starts at 0, so that nothing changes at first.
+# - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), section "Getting a gradient of None".
+# - Keras guide, [Writing a training loop from scratch](https://keras.io/guides/writing_a_training_loop_from_scratch/).
+# - Keras guide, [Transfer learning and fine-tuning](https://keras.io/guides/transfer_learning/).
+# - E. J. Hu et al. (2021), ["LoRA: low-rank adaptation of large language models"](https://arxiv.org/abs/2106.09685): one of two factors starts at 0, as in case 14.
 #
 # **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has zeros and NaN, and then come the [hard cases](29_hard_cases.ipynb).

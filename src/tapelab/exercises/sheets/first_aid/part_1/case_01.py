@@ -78,8 +78,7 @@ def _():
 
 @own_loss.mistake("zeros_for_none")
 def _(w, x, y):
-    """The `None` is gone, and there are zeros in its place: now the training loop believes that it is at a minimum, and
-    says nothing. There is still no path from the loss to `w`."""
+    """The `None` is gone, and there are zeros in its place. There is still no path from the loss to `w`."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(np.abs(tf.linalg.matvec(x, w) - y))
     return tape.gradient(loss, w, unconnected_gradients="zero")

@@ -74,8 +74,7 @@ def _():
 
 @keras_model.mistake("zeros_for_none")
 def _(model, x, y):
-    """Zeros in place of `None`: the program runs, and the model stays as it is. There is still no path from the loss to
-    the variables."""
+    """Zeros in place of `None`. There is still no path from the loss to the variables."""
     return [tf.zeros_like(variable.value) for variable in model.trainable_variables]
 
 

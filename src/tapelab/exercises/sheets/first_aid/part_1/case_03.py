@@ -81,7 +81,7 @@ def _(w, x, y):
 
 @three_lines.mistake("zeros_for_none")
 def _(w, x, y):
-    """Zeros in place of `None`: nothing is said any more, and nothing moves."""
+    """Zeros in place of `None`. There is still no path from the loss to `w`."""
     return tf.zeros_like(w)
 
 

@@ -107,7 +107,7 @@ def _(start, x, y, steps):
 @second_step.mistake("one_tape")
 def _(start, x, y, steps):
     """One gradient, used for all the steps: the loss was computed at the start alone. Each step needs a loss of its
-    own, and a tape of its own."""
+    own, recorded."""
     with tf.GradientTape() as tape:
         tape.watch(start)
         loss = tf.reduce_mean((tf.linalg.matvec(x, start) - y) ** 2)

@@ -77,7 +77,7 @@ def _loss(w, x, y):
 
 @straight_line.mistake("zeros_for_none")
 def _(start, x, y):
-    """Zeros in place of `None`: training goes on and goes nowhere."""
+    """Zeros in place of `None`. There is still no path from the loss to the variable."""
     return tf.zeros(2, x.dtype)
 
 

@@ -54,7 +54,7 @@ def _():
 @perfect_model.right
 def _():
     """The prediction has shape (n, 1), the targets (n,), and their difference is a table of n times n. With one shape
-    for both, each prediction meets its own target. Ask for the shape of a difference when a loss surprises you."""
+    for both, each prediction meets its own target."""
     cause = "the difference"
 
     def repaired(w, x, y):

@@ -60,8 +60,7 @@ def _():
 
 @second_head.right
 def _():
-    """The loss of the first task does not depend on the second task's head, and `None` says so. Keras warns, since the
-    same sign can mean a lost path; here you know better."""
+    """The loss of the first task does not depend on the second task's head, and `None` says so."""
     cause = "nothing is wrong"
 
     def repaired(trunk, head, other, x, y):

@@ -28,8 +28,8 @@ right_answers = Exercise(
     hints=(
         "Move an entry of `w` by a thousandth. By how much does the share of right answers change?",
         "What counts examples is flat, and jumps. What could fall a little when an answer becomes a little better?",
-        "A steep curve in place of the jump is nearly as flat. The usual loss for classes works on the logits "
-        "themselves, and says so: `from_logits`.",
+        "A steep curve in place of the jump is nearly as flat. Take a loss for classes that works on the logits "
+        "themselves.",
         "`tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)`, and its mean.",
     ),
     checker=Repair(

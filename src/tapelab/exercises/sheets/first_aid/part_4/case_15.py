@@ -98,7 +98,7 @@ def _():
 def _():
     """Called without a word about training, this model gives answers: batch normalisation uses its moving averages,
     here 0 and 1, and does not update them. `training=True` makes it use the batch's own mean and variance, and learn
-    the averages. Validation and predictions want the other: `training=False`."""
+    the averages."""
     cause = "the line of loss"
 
     def repaired(model, x, y):

@@ -85,7 +85,7 @@ def _means(errors, mask):
 @empty_mask.mistake("nan_to_zero")
 def _(errors, mask):
     """The value is right now, and the gradient is still NaN for the empty image: `tf.where` sends it a 0, the division
-    by a count of 0 makes an infinity of nothing, and their product is NaN. The optimizer gets that."""
+    by a count of 0 makes an infinity of nothing, and their product is NaN."""
     total, count = _means(errors, mask)
     mean = total / count
     return tf.reduce_mean(tf.where(tf.math.is_nan(mean), 0.0, mean))

@@ -37,7 +37,7 @@ schedule = Exercise(
         "How often does Python run the body of `loss`? Put a `print` in it.",
         "Python runs it once, to trace it. What it finds in `penalty` then becomes a constant of the graph. Running "
         "everything eagerly would hide that, and cost you the graph.",
-        "What changes between calls has to come in as an argument, or live in a `tf.Variable`.",
+        "A tensor that comes in as an argument may change between calls.",
         "`def loss(w, penalty)`, called with `tf.constant(penalty, w.dtype)`.",
     ),
     checker=Repair(
@@ -93,7 +93,7 @@ def _():
 @schedule.mistake("run_eagerly")
 def _(f, w, penalties):
     """The losses are right, because nothing is compiled any more. The switch, or the missing `tf.function`, hides the
-    cause, and each call pays for it in Python."""
+    cause."""
     return tf.stack([f(w) + penalty * tf.reduce_sum(w**2) for penalty in penalties])
 
 

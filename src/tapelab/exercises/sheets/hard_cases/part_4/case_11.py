@@ -30,7 +30,7 @@ retraced = Exercise(
     minutes=6,
     hints=(
         "How often was the loss traced, and for how many steps? What is different from one call to the next?",
-        "A Python number is part of what a graph is made for: another number, another graph. `reduce_retracing=True` "
+        "Each rate, a Python number, got a graph of its own. `reduce_retracing=True` "
         "relaxes shapes, not numbers; running eagerly has no traces because it has no graphs.",
         "What must the rate be, to be an input of the graph?",
         "`step(w, tf.constant(rate, w.dtype))`.",
@@ -42,7 +42,7 @@ retraced = Exercise(
         diagnosis=diagnosis(
             "the argument rate",
             the_tape="A tape inside a compiled function is traced with it, and does no harm.",
-            the_argument_w="`w` has one shape throughout. Another shape would indeed be another graph.",
+            the_argument_w="`w` has one shape throughout.",
         ),
     ),
 )
@@ -69,8 +69,8 @@ def _():
 
 @retraced.right
 def _():
-    """A Python number is a constant of the graph, so each new one needs a new graph. A tensor is an input, and all
-    tensors of one shape and dtype share a graph."""
+    """Each new rate, a Python number, was a constant of a new graph. A tensor is an input: here tensors of one shape
+    and dtype share a graph."""
     cause = "the argument rate"
 
     def repaired(f, w, rates):

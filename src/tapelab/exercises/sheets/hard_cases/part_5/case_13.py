@@ -99,8 +99,7 @@ def _(x, kernel, bias, output):
 
 @equation.mistake("squared_relu")
 def _(x, kernel, bias, output):
-    """There is a second derivative now, and it is constant between the kinks: the third one, which training needs, is
-    0."""
+    """There is a second derivative now, constant between the kinks: the biases have no part in it."""
     return _twice(x, kernel, bias, output, lambda z: tf.nn.relu(z) ** 2)
 
 
