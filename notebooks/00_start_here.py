@@ -308,8 +308,8 @@ plt.show()
 # |---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 24 + 33 |
 # | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 26 + 34 |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 29 + 51 |
-# | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 27 + 32 |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 27 + 51 |
+# | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 26 + 32 |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 26 + 31 |
 # | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 24 + 31 |
 # | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 22 + 28 |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 19 to read, 10 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 9 more to go further, 51 for the exercises; to work through it all, about 2 h 15 min
 
 # %% jupyter={"source_hidden": true} tags=["parameters"]
 # @title Parameters
@@ -93,7 +93,7 @@ plt.show()
 #
 # - build forward mode out of dual numbers (section 1),
 # - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (sections 2 and 3),
-# - build a Jacobian by columns, and say which mode a question calls for (section 4),
+# - build a Jacobian by columns, and say which mode takes fewer passes (section 4),
 # - combine both modes into a Hessian–vector product (section 5),
 # - say what forward mode makes of a custom gradient (section 6).
 
@@ -202,7 +202,7 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 # The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run. Here you read *downwards*,
 # during the run. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, the tangent of `b` is 5, and `y` adds them: 9.
 #
-# Once `y` is there, `a` and `b` may be forgotten. With two inputs, of tangents 1 and 0, such a run would answer for the first.
+# With two inputs, of tangents 1 and 0, such a run would answer for the first.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -397,8 +397,8 @@ for ax, frame, title in (
 plt.show()
 
 # %% [markdown]
-# When is forward the better way? It takes one pass for each input, or direction; reverse takes one for each output, or weighting. The far
-# smaller number wins. In between, measure: `tape.jacobian` runs its passes at once.
+# When is forward the better way? It takes one pass for each input, or direction; reverse takes one for each output, or weighting. Count which
+# are fewer. Passes are not time: `tape.jacobian` runs its passes at once.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -441,8 +441,8 @@ exercises.which_mode.check(answers)
 # ## 5. Forward over reverse
 #
 # The gradient $g(w)$ of a loss is itself a function. Its Jacobian is the **Hessian**, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$. So the
-# gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. $H$ has $N^2$ entries, $H v$ has
-# $N$; [14](14_without_the_matrix.ipynb) is about such products.
+# gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. [14](14_without_the_matrix.ipynb) is
+# about such products.
 #
 # To compute one, push a tangent forwards through a gradient that a tape computes backwards: **forward over reverse**, or *Pearlmutter's trick*.
 #
@@ -467,8 +467,7 @@ print("H v      =", Hv.numpy())
 
 # %% [markdown]
 # The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. `tape.gradient` is
-# called *inside* the context: the gradient's own operations need tangents too. An `Embedding`'s gradient is `IndexedSlices`:
-# call `tf.convert_to_tensor` inside, and again on the product.
+# called *inside* the context: the gradient's own operations need tangents too.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -479,16 +478,6 @@ with tf.autodiff.ForwardAccumulator(w, v) as closed, tf.GradientTape() as tape:
     tape.watch(w)
     loss = w[0] ** 2 * w[1]
 assert closed.jvp(tape.gradient(loss, w)) is None  # the gradient came after the context
-check_table = tf.constant([[1.0], [2.0], [3.0]])
-with tf.autodiff.ForwardAccumulator(check_table, check_table) as check_accumulator:
-    with tf.GradientTape() as tape:
-        tape.watch(check_table)
-        check_loss = tf.reduce_sum(tf.gather(check_table, [0, 0, 2]) ** 3)
-    check_gradient = tf.convert_to_tensor(tape.gradient(check_loss, check_table))
-    assert check_accumulator.jvp(tf.ones(2)) is None
-check_product = check_accumulator.jvp(check_gradient)
-assert isinstance(check_product, tf.IndexedSlices)
-np.testing.assert_allclose(tf.convert_to_tensor(check_product), [[12.0], [0.0], [54.0]])
 
 # %% [markdown]
 # This model has four variables. Primals and tangents are lists, and there is still one forward pass over one backward pass:
@@ -529,6 +518,28 @@ for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     assert one.shape == variable.shape
     assert np.max(np.abs(other)) > 1e-3  # the tolerance is small beside the entries
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+check_random = np.random.default_rng(seed)
+check_rows, check_w, check_v = (tf.constant(check_random.normal(size=shape)) for shape in ((batch, 5), (5, 4), (5, 4)))
+check_weights = tf.constant(check_random.normal(size=(batch, 4)))
+for check_kind in ("LayerNormalization", "GroupNormalization", "BatchNormalization"):
+    check_arguments = {"groups": 1} if check_kind == "GroupNormalization" else {}
+    check_layer = getattr(tf.keras.layers, check_kind)(dtype="float64", **check_arguments)
+
+    def check_gradient(w, check_layer=check_layer):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            loss = tf.reduce_sum(check_weights * tf.sin(check_layer(check_rows @ w, training=True)))
+        return tape.gradient(loss, w), loss
+
+    with tf.GradientTape() as outer, tf.autodiff.ForwardAccumulator(check_w, check_v) as accumulator:
+        outer.watch(check_w)
+        check_slope, _ = check_gradient(check_w)
+    check_right = (check_gradient(check_w + 1e-5 * check_v)[0] - check_gradient(check_w - 1e-5 * check_v)[0]) / 2e-5
+    for check_wrong in (accumulator.jvp(check_slope), outer.gradient(check_slope, check_w, output_gradients=check_v)):
+        assert tf.norm(check_wrong - check_right) > 1e-4 * tf.norm(check_right)
+    check_product = derivatives.hvp(lambda w: check_gradient(w)[1])(check_w, vector=check_v)
+    assert tf.norm(check_product - check_right) < 1e-6 * tf.norm(check_right)
 
 # %% [markdown]
 # The modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back.
@@ -583,7 +594,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
 
 # %% [markdown]
 # The tape asked your rule. The accumulator, here, followed the operations *inside* the decorated function, and returned the very derivative that you
-# had replaced. There is no warning.
+# had replaced, without a warning.
 #
 # **The cure** here is to take the product from two tapes, which ask the rule. `tapelab.derivatives.jvp` does so:
 
@@ -593,8 +604,8 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 10 builds it. Both rules are *linear* in the upstream gradient, as this needs. A rule that clips it, or computes in
-# `tf.numpy_function`, is refused by `jvp`, `hvp` and `hessian`; two tapes return a meaningless number, or `None`.
+# Section 10 builds it. Both rules are *linear* in the upstream gradient, as this needs. A rule that clips it is not: `jvp` refuses it, and
+# two tapes return a meaningless number.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -625,31 +636,14 @@ def check_clipping(x):
     return x**2, lambda upstream: tf.clip_by_value(2.0 * x * upstream, -1.0, 1.0)
 
 
-@tf.custom_gradient
-def check_outside(x):
-    def rule(upstream):
-        return tf.ensure_shape(tf.numpy_function(lambda u, x: u * x + u * x, [upstream, x], tf.float32), x.shape)
-
-    return x**2, rule
-
-
 check_called = tf.function(lambda slope: tf.clip_by_value(slope, -1.0, 1.0))
 check_hidden = tf.custom_gradient(lambda x: (x**2, lambda upstream: check_called(2.0 * x * upstream)))
-for check_f in (check_clipping, check_hidden, check_outside):
-    for check_asked in (
-        lambda f=check_f: derivatives.jvp(f)(one, tangents=one),
-        lambda f=check_f: derivatives.hvp(f)(one, vector=one),
-        lambda f=check_f: derivatives.hessian(f)(one),
-    ):
-        with np.testing.assert_raises_regex(ValueError, "not linear in its cotangents"):
-            check_asked()
+check_by_norm = tf.custom_gradient(lambda x: (x**2, lambda upstream: tf.clip_by_norm(2.0 * x * upstream, 1.0)))
+for check_f in (check_clipping, check_hidden, check_by_norm):
+    with np.testing.assert_raises_regex(ValueError, "not linear in its cotangents"):
+        derivatives.jvp(check_f)(one, tangents=one)
 assert check_two_tapes(check_clipping, one, tf.constant(0.1)) == 2.0  # it depends on u
 assert check_two_tapes(check_clipping, one, tf.constant(1.0)) == 0.0
-with tf.GradientTape() as tape:
-    tape.watch(one)
-    check_y = check_outside(one)
-assert tape.gradient(check_y, one) == 2.0
-assert check_two_tapes(check_outside, one) is None
 
 # %% [markdown]
 # ## 7. Going further: where there is no slope
@@ -690,10 +684,6 @@ for function in (by_relus, by_min_and_max):
 exercises.kinks.reveal([slopes["by_relus"][0], slopes["by_min_and_max"][0]])
 np.testing.assert_allclose(slopes["by_relus"], [0.0, 0.0, 1.0], atol=1e-6)
 np.testing.assert_allclose(slopes["by_min_and_max"], [2.0, 2.0, 1.0], atol=1e-6)
-with tf.GradientTape() as check_tape:
-    check_tape.watch(zero)
-    check_y = tf.sqrt(zero**2)
-assert np.isnan(check_tape.gradient(check_y, zero))
 near = tf.constant([-2.0, -1e-30, 1e-30, 3.0])
 for function in (by_relus, by_min_and_max):
     with tf.GradientTape() as check_tape:
@@ -701,22 +691,10 @@ for function in (by_relus, by_min_and_max):
         check_y = function(near)
     np.testing.assert_array_equal(check_y, near)
     np.testing.assert_array_equal(check_tape.gradient(check_y, near), np.ones(4))  # away from the kink
-check_black = tf.keras.layers.Dense(8)
-assert not np.any(check_black(tf.zeros_like(data)))
-assert np.all(check_black(data))
-stuck = tf.Variable(0.0)
-for _ in range(10):  # gradient descent on (relu(w) - relu(-w) - 1)²
-    with tf.GradientTape() as check_tape:
-        check_loss = (by_relus(stuck) - 1.0) ** 2
-    stuck.assign_sub(0.1 * check_tape.gradient(check_loss, stuck))
-assert stuck.numpy() == 0.0
 
 # %% [markdown]
 # The derivative is 1. The tape says 0 and 2: fed with the slopes chosen at the kinks, the chain rule returned something else. The accumulator agrees
-# with the tape, so a comparison of the two modes does not notice. Values do.
-#
-# Exact zeros come where padding or black pixels meet biases that start at 0. Ten steps of gradient descent on $(\operatorname{relu}(w) -
-# \operatorname{relu}(-w) - 1)^2$ from $w = 0$ stay there.
+# with the tape, the values with neither.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
@@ -772,8 +750,6 @@ exercises.band.check(banded_jacobian)
 
 # %% [markdown]
 # ## 9. Going further: Taylor coefficients
-#
-# **You may stop here.** The next notebooks do without sections 9 to 11.
 #
 # A dual number drops $\varepsilon^2$. Keep it, and more powers, and the same run yields higher derivatives: a **truncated Taylor series** with coefficients
 # $c_k = f^{(k)}(x) / k!$. To multiply two of them, multiply the polynomials and drop the high powers. For $r = 1/c$, solve $c\,r = 1$ one power at a time:
@@ -831,8 +807,7 @@ plt.show()
 
 # %% [markdown]
 # No further than 1.12: this is the **radius of convergence**. The obstacle is not on the real line. At $x = \pm i$ the function is infinite, and the
-# distance from 0.5 to $i$ in the complex plane is $\sqrt{0.25 + 1} \approx 1.118$. The coefficients, computed at one real point, already know about
-# it.
+# distance from 0.5 to $i$ in the complex plane is $\sqrt{0.25 + 1} \approx 1.118$.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -862,7 +837,7 @@ def derivative(f):
 
 
 def bell(x):
-    return 1.0 / (1.0 + x * x)  # with x**2: NaN at 0, from the third derivative on
+    return 1.0 / (1.0 + x * x)  # with x**2, the third derivative at 0 is NaN
 
 
 f = bell
@@ -871,9 +846,9 @@ for k in range(4):
     f = derivative(f)
 
 # %% [markdown]
-# Here each order takes far longer than the one before. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$.
+# Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$.
 #
-# Nesting also has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
+# Nesting has a trap, and your `Dual` falls into it. The inner derivative below, of $x + y$ with respect to $y$, is 1 whatever $x$ is. So the outer one, of $x \cdot 1$, is 1.
 
 # %%
 x = Dual(1.0, 1.0)
@@ -928,8 +903,8 @@ np.testing.assert_allclose(  # a gather's gradient is IndexedSlices
 # %% [markdown]
 # ### Exercise: A forward product from tapes alone (12 min)
 #
-# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes. `f` may gather entries of `x`: then that result is
-# `IndexedSlices` (section 5).
+# Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone, in two passes. `f` may gather entries of `x`: then its gradient is
+# `IndexedSlices`, which `tf.convert_to_tensor` makes a tensor.
 
 
 # %%
@@ -966,14 +941,9 @@ print("accumulator, square:             ", pushed(square, at).numpy())
 print("accumulator, tf.function(square):", pushed(tf.function(square), at).numpy())
 
 # %% [markdown]
-# The tape asks the rule: 3. The accumulator:
-#
-# | It meets | It says | Why |
-# |---|---|---|
-# | `square`, eagerly or both in one `tf.function` | 4, the true slope | it follows the operations inside |
-# | `tf.function(square)` | 3, the rule | that call has a graph of its own |
-#
-# At two other programs the accumulator fails. The first is a loop with a `tf.TensorArray`, inside a `tf.function`:
+# The tape asks the rule: 3. Two more programs: a loop with a `tf.TensorArray` inside a `tf.function`, and a picture added to its bilinear
+# enlargement, where every pixel moves by 1.
+
 
 # %% tags=["nbval-ignore-output"]
 numbers = tf.constant([1.0, 2.0, 3.0])
@@ -986,21 +956,13 @@ def squares(x):
     return results.stack()
 
 
-print("eagerly:         ", pushed(squares, numbers).numpy())
+print("the loop, eagerly:         ", pushed(squares, numbers).numpy())
 try:
     refused = tf.function(lambda: pushed(squares, numbers))()
 except TypeError as error:
     refused = f"TypeError: {str(error).strip().splitlines()[-1].strip().removeprefix('TypeError: ')}"
-print("in a tf.function:", refused)
+print("the loop, in a tf.function:", refused)
 
-# %% [markdown]
-# At this one, two tapes work.
-#
-# The second program, bilinear resizing, is worse. The operation of its backward rule is *declared* to have no derivative, and that cuts the tangent
-# without an error. Add up a picture and its enlargement, and let every pixel move by 1:
-
-
-# %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
 
 
@@ -1010,10 +972,17 @@ def with_its_enlargement(x):
 
 cut = pushed(with_its_enlargement, picture)
 change = (with_its_enlargement(picture + 0.1) - with_its_enlargement(picture - 0.1)) / 0.2
-print(f"accumulator {cut:.0f}, difference of values {change:.0f}")
+print(f"enlargement: accumulator {cut:.0f}, difference of values {change:.0f}")
 
 # %% [markdown]
-# The enlargement's part is missing; the difference of *values* shows it. `tapelab.derivatives.jvp` refuses.
+# | The accumulator meets | It says | Two tapes say |
+# |---|---|---|
+# | `square`, eagerly or both in one `tf.function` | 4, the true slope, from the operations inside | 3 |
+# | `tf.function(square)` | 3, the rule: that call has a graph of its own | 3 |
+# | the loop, both in one `tf.function` | `TypeError` | the derivative |
+# | bilinear enlargement | its part is missing, without an error: its backward rule's operation is *declared* to have no derivative | the same |
+#
+# At the enlargement the difference of *values* is right, and `tapelab.derivatives.jvp` refuses.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1041,7 +1010,7 @@ for check_f, expected in check_loops.values():
     # A map_fn that fails leaves its variable scope changed: give it one of its own.
     with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError):
         tf.function(lambda check_f=check_f: pushed(check_f, numbers))()
-assert by_rule == 3.0
+assert by_rule == check_two_tapes(square, at) == check_two_tapes(tf.function(square), at) == 3.0
 assert tf.function(lambda: pushed(square, at))() == pushed(square, at) == 4.0
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
 
@@ -1059,8 +1028,6 @@ for check_f, expected in ((tripled, 3.0), (tf.function(square), 3.0)):
 for check_f in (in_a_loop, in_a_branch):
     assert pushed(check_f, at) == 4.0  # eagerly these are Python
     assert tf.function(lambda check_f=check_f: pushed(check_f, at))() == 3.0
-with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
-    pushed(tf.recompute_grad(lambda x: x**2), at)
 check_sampling = tf.keras.layers.UpSampling2D
 assert pushed(check_sampling(2, interpolation="bilinear"), picture) is None
 np.testing.assert_array_equal(pushed(check_sampling(2), picture), np.ones((1, 12, 12, 2)))
@@ -1103,7 +1070,7 @@ for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
 # ## 13. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with $h = 10^{-30}$; then $(ih)^2 = -h^2$ vanishes in
-# rounding, and the imaginary part of this curve at $t + ih$, divided by $h$, is its derivative. The tiny step costs no digits here.
+# rounding, and the imaginary part of this curve at $t + ih$, divided by $h$, is its derivative.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -1123,10 +1090,6 @@ print(f"tall:  largest difference {np.max(np.abs(jacobian - numerical)):.0e}")
 # @title Check
 np.testing.assert_allclose(complex_step, s64 * np.cos(s64) / (1.0 + 0.1 * s64**2), rtol=1e-12, atol=1e-14)
 np.testing.assert_allclose(dy_dt, complex_step, rtol=1e-4, atol=1e-5)
-assert np.abs(2.0 + 1j * h).imag == 0.0  # the slope of |x| at 2 is 1
-check_at = 1e-4 + 1j * h  # digits that the function itself loses are lost: the slope here is -x / 12
-check_slope_there = ((1.0 - np.cos(check_at)) / check_at**2).imag / h
-assert abs(check_slope_there + 1e-4 / 12) > 1e-4 / 12
 assert numerical.shape == (batch, outputs, 3)
 np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 
@@ -1135,19 +1098,19 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 #
 # - A dual number is a value with a tangent, and $\varepsilon^2 = 0$. Carried along a computation, it is forward mode (section 1).
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` gave the Jacobian times the direction, in one pass (sections 2 and 3).
-# - By columns the Jacobian took 3 passes, by rows it takes 42. Where the numbers are close, measure (section 4).
+# - By columns the Jacobian took 3 passes, by rows 42 (section 4).
 # - A tangent pushed through a gradient gave a Hessian–vector product (section 5).
 # - At `log1pexp` and `clip` two tapes asked the custom rule; the accumulator did not (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
-# | `jvp` of a result computed after the context, or that no primal moves | `None` | compute it inside, the gradient too |
-# | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, eagerly or in one `tf.function` | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
+# | `jvp` of a result computed after the context | `None` | compute it inside, a gradient too |
+# | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, outside any `tf.function` | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
-# | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values; do not start there |
+# | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values |
 # | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |
-# | `tf.image.resize` or `UpSampling2D`, both bilinear, in forward mode or a second derivative, by two tapes too | its part is missing, or `None`; no error | two products with constant matrices |
+# | `tf.image.resize` without `antialias`, or `UpSampling2D`, both bilinear, in forward mode or a second derivative, by two tapes too | its part is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #

@@ -105,11 +105,12 @@ def _count_passes(name, most, reference=None):
             jacobian = counted(tf.GradientTape.jacobian, lambda target: int(tf.size(target)))
             batch_jacobian = counted(tf.GradientTape.batch_jacobian, lambda target: math.prod(target.shape[1:]))
 
-        class Accumulator(tf.autodiff.ForwardAccumulator):
-            def __init__(self, *args, **kwargs):
-                nonlocal count
-                count += 1
-                super().__init__(*args, **kwargs)
+        start = tf.autodiff.ForwardAccumulator.__init__
+
+        def counted_start(self, *args, **kwargs):
+            nonlocal count
+            count += 1
+            start(self, *args, **kwargs)
 
         vectorized_map = tf.vectorized_map
 
@@ -123,7 +124,7 @@ def _count_passes(name, most, reference=None):
         with (
             mock.patch.object(tf, "GradientTape", Tape),
             mock.patch.object(tf, "vectorized_map", counted_map),
-            mock.patch.object(tf.autodiff, "ForwardAccumulator", Accumulator),
+            mock.patch.object(tf.autodiff.ForwardAccumulator, "__init__", counted_start),  # under any name
         ):
             result = answer(*arguments)
         few = most(*arguments)
