@@ -61,7 +61,7 @@ runtime.start(seed)
 
 
 # %%
-tf.get_logger().setLevel("ERROR")  # `second_order` is traced once for each new function; TensorFlow would warn of it
+tf.get_logger().setLevel("ERROR")  # `second_order` is traced for each new function; TensorFlow would warn of it
 
 
 def banana(w):
@@ -514,6 +514,18 @@ for check_damping in (1.01, 2.0):  # a little more than 1, and clearly more: bot
     check_lengths.append(np.linalg.norm(check_step))
 np.testing.assert_allclose(check_lengths, [400.0, 4.0], rtol=1e-2)
 
+
+def check_flat_slope(w):  # a bowl and a double well, which at 3 ** -0.5 has a slope and no curvature
+    return w[0] ** 2 + w[1] ** 4 / 4 - w[1] ** 2 / 2
+
+
+check_at = tf.constant([1.0, 3**-0.5], tf.float64)
+check_value, check_g, check_H = second_order(check_flat_slope, check_at)
+np.testing.assert_allclose(np.linalg.eigvalsh(check_H), [0.0, 2.0], rtol=0, atol=1e-12)
+check_step = -np.linalg.solve(check_H + epsilon * np.eye(2), check_g)  # damped far above rounding
+check_t = line_search(check_flat_slope, check_at, check_step, float(check_value), check_g.numpy() @ check_step)
+assert check_flat_slope(check_at + check_step) > check_value > check_flat_slope(check_at + check_t * check_step)
+
 # %% [markdown]
 # ### Exercise: Which steps point downhill? (5 min)
 #
@@ -832,8 +844,8 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 saddle.figure().show()
 
 # %% [markdown]
-# From the first start the damped step turns round where the damping equals minus the lowest eigenvalue, 0.52. Near that value the matrix is nearly singular and the step very long: from this start a damping of 0.4 ends higher than none. And far out along
-# $x$ the raw step points downhill, although one eigenvalue is negative: the other part of the step outweighs it.
+# From the first start the damped step turns round where the damping equals minus the lowest eigenvalue, 0.52. Near that value the step is very long:
+# a damping of 0.4 ends higher than none. Far out along $x$ the raw step points downhill, although one eigenvalue is negative.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -1055,7 +1067,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a singular Hessian without negative eigenvalues | `solve` refuses, or rounding decides the step | damp, far above rounding |
+# | a singular Hessian without negative eigenvalues | `solve` refuses, or rounding decides the step | damp, far above rounding, then line search |
 # | the Hessian has negative eigenvalues | a step that may climb from its start | damp by clearly more than $-\lambda_{\min}$, then line search |
 # | the quadratic model is trusted too far | a downhill step that ends higher | line search |
 # | `inv(H) @ g` with a nearly singular $H$ and a short solution | a residual far larger than that of `solve` | `solve` |
