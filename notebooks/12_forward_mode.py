@@ -1110,7 +1110,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values |
 # | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |
-# | `tf.image.resize` without `antialias`, or `UpSampling2D`, both bilinear, in forward mode or a second derivative, by two tapes too | its part is missing, or `None`; no error | two products with constant matrices |
+# | `tf.image.resize` without `antialias`, or `UpSampling2D`, both bilinear, in forward mode, or before a nonlinear step in a second derivative, by two tapes too | its part is missing, or `None`; no error | two products with constant matrices |
 #
 # **Further reading**
 #
