@@ -694,7 +694,8 @@ for function in (by_relus, by_min_and_max):
 
 # %% [markdown]
 # The derivative is 1. The tape says 0 and 2: fed with the slopes chosen at the kinks, the chain rule returned something else. The accumulator agrees
-# with the tape, the values with neither.
+# with the tape, the values with neither. Bolte and Pauwels call such a rule of slopes **conservative**: off a set of measure zero, here off 0, it gives the
+# gradient.
 
 # %% [markdown]
 # ## 8. Going further: a band in three passes
