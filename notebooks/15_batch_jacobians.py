@@ -275,23 +275,25 @@ with tf.compat.v1.variable_scope("apart"), np.testing.assert_raises(TypeError): 
 tf.get_logger().setLevel("ERROR")
 
 # %% [markdown]
-# Silently `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. So ask for a **certificate**: of a function that draws no random numbers and changes no variable, compute one example alone.
+# Silently `roll` rolled the stack of rows, and `pad` forgot its 3 and put 0. So ask for a **certificate**: of a function that draws no random numbers and changes no variable, compute three examples alone.
 
 
 # %% tags=["nbval-ignore-output"]
 def certified(function, rows, elements):
-    """The largest difference between one row, drawn at random, and the function of that element alone."""
-    n = np.random.default_rng().integers(len(tf.nest.flatten(rows)[0]))
-    alone = function(tf.nest.map_structure(lambda part: part[n], elements))
-    pairs = zip(tf.nest.flatten(rows), tf.nest.flatten(alone), strict=True)  # one tensor or several
-    return float(np.max([tf.reduce_max(tf.abs(row[n] - one)) for row, one in pairs]))
+    """The largest difference in the first row, the last, and one drawn at random, from the function of that element."""
+    found = []
+    for n in (0, np.random.default_rng().integers(len(tf.nest.flatten(rows)[0])), -1):
+        alone = function(tf.nest.map_structure(lambda part, n=n: part[n], elements))
+        pairs = zip(tf.nest.flatten(rows), tf.nest.flatten(alone), strict=True)  # one tensor or several
+        found += [tf.reduce_max(tf.abs(row[n] - one)) for row, one in pairs]
+    return float(np.max(found))
 
 
 print(f"per-example gradients: off by {certified(gradient_of_one, each, (x, targets)):.0e}")
 print(f"pad:                   off by {certified(of_a_row['pad'], tf.vectorized_map(of_a_row['pad'], x), x):.0e}")
 
 # %% [markdown]
-# Both faults above show in every row. Where a branch depends on the row, test one row of each branch. A second test: here the loss is a mean over independent examples, so the rows' mean has to be the batch's gradient:
+# Both faults above show in every row; others in a few: at a branch that depends on the row, or, by the traps' second line, in the last rows. A second test: here the loss is a mean over independent examples, so the rows' mean has to be the batch's gradient:
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape_of_losses:
@@ -322,6 +324,7 @@ assert fastest["a loop"] > 2 * fastest["vectorized_map"]
 assert certified(gradient_of_one, each, (x, targets)) < 1e-5
 assert certified(of_a_row["pad"], tf.vectorized_map(of_a_row["pad"], x), x) == 3.0
 np.testing.assert_allclose(certified(lambda row: (row, row), (x, x + 1.0), x), 1.0, rtol=1e-5)
+assert certified(tf.sin, tf.concat([tf.sin(x[:-1]), tf.cos(x[-1:])], axis=0), x) > 1e-2  # the last row alone is wrong
 
 
 def check_rarely(row):
@@ -942,14 +945,14 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # ## Recap
 #
 # - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal. `batch_jacobian` gets the diagonals with one backward pass for each output (sections 1 and 2).
-# - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which two were wrong here: compute one row alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
+# - `tf.vectorized_map` turns the gradient of one example into a gradient for each, by rules of which two were wrong here: compute a few rows alone. Clipped one by one, none counts for more than the limit (sections 3 and 4).
 # - Behind batch normalisation, `batch_jacobian` returned the full Jacobian summed over the target's batch axis. One backward pass with random cotangents found it (sections 5 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape (section 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | under `vectorized_map`, with two rows or more: `tf.pad` with a constant other than 0, `tf.roll` with a negative axis (in a Jacobian by `pfor` too) | wrong numbers of the right shape | one row alone as a certificate; axis from the front; `tf.concat` |
-# | by `pfor` (`jacobian`) or `vectorized_map`: `x @ x` of shape (1, n, n), `tf.linalg.expm`, Keras' `MultiHeadAttention`, on a CPU with oneDNN | the process dies, at some sizes | a loop (`experimental_use_pfor=False`), or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
+# | under `vectorized_map`, with two rows or more: `tf.pad` with a constant other than 0, `tf.roll` with a negative axis (in a Jacobian by `pfor` too) | wrong numbers of the right shape | a few rows alone as a certificate; axis from the front; `tf.concat` |
+# | by `pfor` (`jacobian`) or `vectorized_map`: `x @ x` of shape (1, n, n), `tf.linalg.expm`, Keras' `EinsumDense` and `MultiHeadAttention`, on a CPU with oneDNN | at some sizes wrong numbers, or the process dies | a loop (`experimental_use_pfor=False`), or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | `batch_jacobian` behind batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | independence of examples tested with cotangents of ones | batch normalisation passes | random cotangents |

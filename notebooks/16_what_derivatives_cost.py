@@ -550,7 +550,7 @@ del tape_again
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
 # pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation.
-# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: one taken from outside, or by keyword, gets `None`.
+# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a tensor taken from outside, or by keyword, gets `None`.
 # A Hessian–vector product of this chain, or forward mode, is then an error.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
@@ -657,7 +657,7 @@ print("dropout:          ", redrawn)
 print("stateless dropout:", dropped_with_a_gradient(stateless))
 
 # %% [markdown]
-# A quarter; a Keras `Dropout` does the same, seeded or not. The stateless operation repeats its numbers.
+# A quarter; so it is with `seed=1`, and with a Keras `Dropout`, seeded or not. The stateless operation repeats its numbers.
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -670,6 +670,7 @@ with tf.GradientTape() as check_tape:
 check_none = check_tape.gradient([check_outside, check_keyword], [start, chain[0]])
 assert check_none[1] is None
 assert np.any(check_none[0])
+assert 180 < dropped_with_a_gradient(lambda h: tf.nn.dropout(h, 0.5, seed=1)) < 320
 for check_seed in (seed, None):
     check_layer = tf.keras.layers.Dropout(0.5, seed=check_seed)
     assert 180 < dropped_with_a_gradient(lambda h, layer=check_layer: layer(h, training=True)) < 320
@@ -955,7 +956,7 @@ assert error < 1e-3
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network on a plain tape | each layer's results are kept | `tf.recompute_grad` around blocks, their tensors as positional arguments; first derivatives in reverse mode only |
-# | `tf.nn.dropout` without a seed, or a Keras `Dropout`, in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
+# | `tf.nn.dropout`, eagerly with a seed too, or a Keras `Dropout`, in a checkpointed block | the gradient of another mask | a stateless operation, seeded anew each step |
 #
 # **Further reading**
 #

@@ -34,9 +34,9 @@ def reasons(
 
 
 def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]) -> None:
-    """Raise where a vectorised program would meet a kernel that may end the process, which rows one by one do not.
+    """Raise where a vectorised program would meet a kernel that writes past its buffer, which rows one by one do not.
 
-    With oneDNN, TensorFlow 2.21's product of matrices of shape (5, 1, 4, 6) by (6, 6) writes past its buffer.
+    With oneDNN, TensorFlow 2.21's product of matrices of shape (5, 1, 4, 6) by (6, 6) does: wrong numbers, or a crash.
     """
     if not _onednn_may_be_on():
         return
@@ -50,9 +50,9 @@ def require_safe(operations: Iterable[tf.Operation], own: Sequence[tf.Operation]
             rank = max(tensor.shape.rank or 5 for tensor in op.inputs)
             if rank > 3 and counts[0] == 1 and (counts[1] > 1 or not known):
                 raise CannotVectorizeError(
-                    "oneDNN's kernel for products of many matrices by one may end the process (set "
-                    "TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported to have them; in place of x @ w with three "
-                    "axes of x, tf.tensordot(x, w, 1) needs no such kernel)"
+                    "oneDNN's kernel for products of many matrices by one may give wrong numbers or end the process "
+                    "(set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported to have them; in place of x @ w with "
+                    "three axes of x, tf.tensordot(x, w, 1) needs no such kernel)"
                 )
 
 
