@@ -147,7 +147,7 @@ assert slope_at_two == 12.0
 # %% [markdown]
 # **The line that says ✓** comes from a folded cell, titled *Check*. This one puts your guess beside the result, and tests that $y$ is 8 and the slope 12. Click on its title to open it.
 #
-# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. If you guessed, a first ✗ is about your guess, which was for 2.0. Then, in some programs as an error's last line, the page's 8 stands beside your 27. Nothing is broken: run the next cell.
+# Change the 2.0 of `at` to 3.0, run its cell, and run the check again. The check complains, with the page's 8 beside your 27. Your guess was for 2.0, so it may get a ✗ too. Nothing is broken: run the next cell.
 
 # %% [markdown]
 # **An exercise** answers at once. When you are stuck,

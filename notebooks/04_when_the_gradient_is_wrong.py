@@ -411,7 +411,7 @@ for name, program in flat_programs.items():
 # | `flat_operation` | `tf.sign` is a staircase. Its gradient is 0, where that of `tf.round` is `None` | straight-through ([06](06_stop_gradient.ipynb)) |
 # | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu` |
 # | `saturated` | the sigmoid is at its end | smaller inputs; a loss from logits |
-# | `zero_weights` | a later factor is 0 | start it at random |
+# | `zero_weights` | a later factor is 0 | none, if training moves that factor; else start it at random |
 # | `clipped` | the value lies outside the clip | the logit, with `from_logits=True` |
 #
 # Three more zeros. A look at the *value* tells them apart:
@@ -451,6 +451,13 @@ check_cures = {  # the table's
     "zero_weights": lambda h: h @ tf.random.stateless_normal((2, 4), (seed, 0)),
 }
 assert list(check_cures) == list(codes.values())
+with tf.GradientTape(persistent=True) as check_tape:
+    check_loss = tf.reduce_sum((features @ kernel @ blank - 1.0) ** 2)
+assert not np.any(check_tape.gradient(check_loss, kernel))
+check_blank = blank - 0.01 * check_tape.gradient(check_loss, blank)  # a step moves the factor
+with tf.GradientTape() as check_tape:
+    check_loss = tf.reduce_sum((features @ kernel @ check_blank - 1.0) ** 2)
+assert tf.norm(check_tape.gradient(check_loss, kernel)) > 0.1
 for check_cure in check_cures.values():
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(check_cure(features @ kernel))
@@ -823,7 +830,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 #
 # - The NaN was born where an infinite slope met a zero (section 1).
 # - Choose before the operation as well as after it, put ε inside a norm's root, and use the fused operation (sections 2 and 3).
-# - A gradient of zeros was right at a minimum. Elsewhere something was flat or clipped, a factor was 0, or paths cancelled; a saddle showed in the value (section 4).
+# - A gradient of zeros was right at a minimum. Elsewhere something was flat or clipped, a factor was 0 (for one step, where it is trained), or paths cancelled; a saddle showed in the value (section 4).
 # - Over depth, factors multiply. A fitting initialisation slowed the vanishing; a residual connection and a layer normalisation stopped it (section 5).
 # - Here the bad layer nearest the loss was the sick one; `diagnose` named it. Mend it and ask again (section 6).
 #

@@ -620,7 +620,7 @@ exercises.truncated.check(truncated_gradient)
 # %% [markdown]
 # ## 5. Going further: one tape for the whole stream
 #
-# Here the training of section 4 stays in the block of one tape, and `reset` ends each window. The tape is persistent: its answer would empty a plain one, and leave `reset` nothing to do. The pause keeps the backward pass off the record.
+# Here the training of section 4 stays in the block of one tape, and `reset` ends each window. A plain tape is emptied by its own answer, which leaves `reset` nothing to end; this one is persistent. The pause keeps the backward pass off the record.
 
 
 # %%
@@ -720,13 +720,18 @@ print("block around the call:    ", around.numpy())
 
 # %% [markdown]
 # With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside had no effect: 28 is the full derivative, $3w^2 + 1$. To the tape outside, this call is one operation,
-# recorded when the block has closed. Put the block around the call.
+# recorded when the block has closed. Put the block around the call, or, for a part of the function, `tf.stop_gradient` around that part ([06](06_stop_gradient.ipynb)).
+
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
 assert (inside.numpy(), around.numpy()) == (28.0, 1.0)
 with tf.GradientTape() as tape:
     again = cube_unrecorded() + w  # traced before: Python does not run
 assert tape.gradient(again, w).numpy() == 28.0
+check_step = tf.function(lambda: w**2 + tf.stop_gradient(w**3))
+with tf.GradientTape() as tape:
+    check_sum = check_step()
+assert (check_sum.numpy(), tape.gradient(check_sum, w).numpy()) == (36.0, 6.0)
 
 # %% [markdown]
 # ## 7. Going further: when a tape lets go
@@ -829,7 +834,7 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # |---|---|---|
 # | a step from source to loss is inside `tape.stop_recording()`, run eagerly | `None`, or the gradient of the other recorded paths, without a warning | keep inside only what this tape may take for a constant |
 # | a constant watched before `tape.reset()` is used after it | `None` | `watch` it again before that use |
-# | `stop_recording` is in a compiled `tf.function`, the open tape outside | it has no effect, without a warning | put it around the call |
+# | `stop_recording` is in a compiled `tf.function`, the open tape outside | it has no effect, without a warning | put it around the call; for a part of the function, `tf.stop_gradient` |
 # | a persistent tape computes gradients while it records | a warning; what the backward pass computes from watched tensors is recorded too | `with tape.stop_recording():` around `gradient`, if you do not differentiate its result |
 # | under truncated backpropagation a weight acts only before the window that needs it | from that window its gradient is 0, or `None` | a window that reaches back to the weight |
 #

@@ -183,7 +183,7 @@ assert counts == {"jacobian": batch * outputs, "batch_jacobian": outputs}
 assert full.numpy().nbytes == batch * per_example.numpy().nbytes
 
 # %% [markdown]
-# Six: one for each output. All inputs and examples come with each pass. Without `pfor`, `batch_jacobian` does the same here, where `jacobian` makes $7 \cdot 6 = 42$ passes. The factor, in passes and in bytes, is the batch size.
+# Six: one for each output. All inputs and examples come with each pass. Without `pfor`, `batch_jacobian` makes the same six here, where `jacobian` makes $7 \cdot 6 = 42$ passes. The factor, in passes and in bytes, is the batch size.
 
 # %% [markdown]
 # ## 3. One gradient for each example

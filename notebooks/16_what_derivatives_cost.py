@@ -713,7 +713,7 @@ for check_run in (check_product, tf.function(check_product), check_forward):
 # %% [markdown]
 # ## 5. Going further: the binomial law
 #
-# With one layer at a time on the tape, fewer than $\sqrt n$ results can do. Before it is recorded, a layer may run $r$ times. With $s$ checkpoints, the start included, the longest chain has $\binom{s + r}{s}$ layers: six for $s = r = 2$, in the left panel. This is the **binomial law**; Griewank and Walther's *revolve* reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
+# With one layer at a time on the tape, fewer than $\sqrt n$ results can do. Before it is recorded, a layer may run $r$ times. With $s$ checkpoints, the start included, the longest chain has $\binom{s + r}{s}$ layers: six for $s = r = 2$, in the left panel. For the next checkpoint splits the chain: behind it $s - 1$ checkpoints are left, and before it $r - 1$ runs, and the two lengths add up to Pascal's rule. This is the **binomial law**; Griewank and Walther's *revolve* reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
 
 # %% alt="Scatter plot and line plot. Left, which of six layers is evaluated, in 14 evaluations: five layers run and the sixth is recorded; the fifth and fourth follow from a checkpoint after the third; then the first three, from the start and a checkpoint after the first. Right, the number of results that a schedule keeps against the number of layers, on logarithmic axes: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a schedule, and what each schedule keeps

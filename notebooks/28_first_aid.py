@@ -782,7 +782,7 @@ print("fit:     ", "  ".join(f"{loss:.3g}" for loss in fit_losses))
 # %% [markdown]
 # ### Exercise: Case 15, the loop that is worse than fit (8 min)
 #
-# *This one needs an idea that the text does not spell out.*
+# *The idea is in [02](02_training_with_a_tape.ipynb), section 3.*
 #
 # Take one step, and return its loss. The model is to be after it what `fit` would make of it.
 
