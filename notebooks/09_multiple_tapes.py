@@ -196,7 +196,7 @@ exercises.two_players.check(gradients_of_players)
 # ## 2. Three tapes, three sets to watch
 #
 # Section 1's sources were tensors, named with `watch`. The weights below are variables, and a tape left at its
-# default watches them as it meets them. To leave some out, turn that off with `watch_accessed_variables=False`, and name the others with `watch`.
+# default watches them as it meets them. To leave some out, turn that off with `watch_accessed_variables=False`, and name the others with `watch`, a Keras variable by its `.value`.
 #
 # Take a model of two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
 

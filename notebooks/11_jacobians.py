@@ -1028,9 +1028,9 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | test one random product |
 # | `tf.roll` with a negative axis under `jacobian` | wrong numbers of the right shape, no error | count the axis from the front |
-# | `x @ x` of shape (1, n, n) by pfor, on a CPU with oneDNN | at some n wrong numbers, or the process dies | a loop (`experimental_use_pfor=False`) |
+# | by pfor on a CPU with oneDNN: `x @ w` or `x @ x` with `x` of shape (1, m, n) | at many sizes wrong numbers, or the process dies | a loop (`experimental_use_pfor=False`) |
 # | a list of targets | `AttributeError` about `shape` | one call for each on a persistent tape, or concatenate inside the tape |
-# | the list `[1.0, 10.0]` as `output_gradients` of one target | its first number weights every entry | a tensor of the target's shape |
+# | the list `[1.0, 10.0]` as `output_gradients` of one target | an error about shapes, or its first number weights every entry | a tensor of the target's shape |
 # | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if you mean zeros; for a Keras variable, ask for its `.value` |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop, by pfor | a new trace at each call | tape and call in one `tf.function` |

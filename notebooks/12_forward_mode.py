@@ -1107,7 +1107,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # |---|---|---|
 # | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | `jvp` of a result computed after the context | `None` | compute it inside, a gradient too |
-# | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, outside any `tf.function` | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
+# | a `tf.custom_gradient` whose operations have derivatives, under an accumulator, eagerly or with it in one `tf.function`, outside loops and branches | their derivative and not the rule's, without a warning | `tapelab.derivatives.jvp` |
 # | a Hessian–vector product by accumulator or tapes through Keras' `LayerNormalization`, `GroupNormalization` or training `BatchNormalization` | wrong numbers, without a warning | `tapelab.derivatives.hvp` |
 # | a smooth function written with `relu`, `min` or `max`, at their kink | perhaps a wrong slope: 0 for `relu(x) - relu(-x)` at 0 | compare with a difference of values |
 # | an accumulator inside a `tf.function`, around a loop that fills a `tf.TensorArray`, as `tf.map_fn` or a Keras `LSTM` does | `TypeError` | two tapes |

@@ -952,7 +952,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | under `vectorized_map`, with two rows or more: `tf.pad` with a constant other than 0, `tf.roll` with a negative axis (in a Jacobian by `pfor` too) | wrong numbers of the right shape | a few rows alone as a certificate; axis from the front; `tf.concat` |
-# | by `pfor` (`jacobian`) or `vectorized_map`: `x @ x` of shape (1, n, n), `tf.linalg.expm`, Keras' `EinsumDense` and `MultiHeadAttention`, on a CPU with oneDNN | at some sizes wrong numbers, or the process dies | a loop (`experimental_use_pfor=False`), or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
+# | under `vectorized_map` or by `pfor` (`jacobian`), on a CPU with oneDNN: `row[tf.newaxis] @ w` with a row of two axes, `tf.linalg.expm`, Keras' `EinsumDense` and `MultiHeadAttention` | at many sizes wrong numbers, or the process dies | a loop (`experimental_use_pfor=False`), or `TF_ENABLE_ONEDNN_OPTS=0` before the import |
 # | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
 # | `batch_jacobian` behind batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
 # | independence of examples tested with cotangents of ones | batch normalisation passes | random cotangents |

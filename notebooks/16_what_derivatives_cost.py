@@ -550,7 +550,7 @@ del tape_again
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
 # pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation.
-# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a tensor taken from outside, or by keyword, gets `None`.
+# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a tensor taken from outside, or by keyword, gets `None`; a variable gets its gradient.
 # A Hessian–vector product of this chain, or forward mode, is then an error.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
@@ -670,6 +670,13 @@ with tf.GradientTape() as check_tape:
 check_none = check_tape.gradient([check_outside, check_keyword], [start, chain[0]])
 assert check_none[1] is None
 assert np.any(check_none[0])
+check_variable = tf.Variable(chain[0])
+with tf.GradientTape() as check_tape:
+    check_by_variable = tf.recompute_grad(lambda h: layer(h, check_variable))(start)
+with tf.GradientTape() as check_plain:
+    check_layer = layer(start, check_variable)
+check_wanted = check_plain.gradient(check_layer, check_variable)
+np.testing.assert_allclose(check_tape.gradient(check_by_variable, check_variable), check_wanted, rtol=1e-6)
 assert 180 < dropped_with_a_gradient(lambda h: tf.nn.dropout(h, 0.5, seed=1)) < 320
 for check_seed in (seed, None):
     check_layer = tf.keras.layers.Dropout(0.5, seed=check_seed)

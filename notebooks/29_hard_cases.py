@@ -1157,7 +1157,7 @@ assert explain(check_tape, check_result, check_p).code == "clipped"
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | `nan_to_num` against a NaN from a `tf.where` branch not taken | the entry loses the gradient of the branch taken | `tf.where` on that branch's input, too |
+# | `nan_to_num` against a NaN from a `tf.where` branch not taken | the entry loses the gradient of the branch taken | `tf.where` on the input of the branch *not* taken, too |
 # | float32's −10⁹ for −∞, in a row with nothing allowed | padding attends to all values | mask the weights, too |
 # | a clip in the loss, a start outside its range | a parameter that is stuck | clip the variable after the step, not in the loss |
 # | a `tf.where` guard that returns a constant | for $\sin(x)/x$ a wrong second derivative at 0 | a branch with the right derivatives |
