@@ -732,7 +732,7 @@ assert check_accuracy[True] > check_accuracy[False] + 0.05
 #
 # The backward pass meets the loss first. Write its derivative without a tape. `labels` are the true classes, integers of shape (batch,); `logits` has shape
 # (batch, classes). The loss is the mean over the examples of $-\log p_c$, where $p$ is the softmax of the example's logits and $c$ its true class. Return the
-# gradient with respect to the logits, shape (batch, classes). Some logits are large, 500 and more.
+# gradient with respect to the logits, shape (batch, classes), in their dtype. Some logits are large, 500 and more.
 
 
 # %%

@@ -630,6 +630,15 @@ assert {one.name for one in diagnosis.sick} == cut_off
 assert {(one.code, one.layer) for one in diagnosis.sick} == {("saturated", f"layer_{sick}")}
 assert all(norm == 0.0 for norm in kernel_norms[:sick])
 assert all(norm > 0.0 for norm in kernel_norms[sick:])
+check_dense = [
+    tf.keras.layers.Dense(8, "relu", bias_initializer=tf.constant_initializer(bias)) for bias in (0.1, -99.0, 0.1, 0.1)
+]
+check_dead = tf.keras.Sequential([tf.keras.Input((5,)), *check_dense])
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(check_dead(inputs))
+check_norms = [tf.norm(g) for g in check_tape.gradient(check_y, [layer.kernel for layer in check_dense])]
+np.testing.assert_array_equal(check_norms[:3], [0.0, 0.0, 0.0])  # before it, in it and next after it
+assert check_norms[3] > 0.0
 check_two = twelve_layers(sick)  # two are sick: mend the one that is named, and the other shows
 check_second = 1 if sick > 6 else 11
 check_two.layers[check_second - 1].bias.assign([20.0] * 16)
@@ -639,7 +648,7 @@ for _ in range(2):
 assert not diagnose(check_two, "mse", inputs, outputs).sick
 
 # %% [markdown]
-# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before is cut off: here the sick layer is the bad one nearest the loss.
+# The backward pass comes from the loss. It meets a tanh that is flat, where $\tanh(20)$ rounds to 1, and what comes before is cut off: here the sick layer is the bad one nearest the loss. A dead ReLU outputs 0: there the kernel after it is bad, too.
 #
 # `diagnose` named the cause and the layer. In its table `ratio` is the gradient's norm over the weight's, `zeros` the share of its entries that are 0. Of two sick layers in this model it names one: mend that, and **ask again**. `plot` draws the gradient flow: look for the cliff.
 

@@ -297,9 +297,9 @@ for _ in range(25):
             loss, _, _ = forward(tape, record_metric)
         tape.gradient(loss, weights)[0].numpy()
         times.append(1000 * (time.process_time() - start))
-fastest = {record_metric: min(times) for record_metric, times in milliseconds.items()}
-print(f"metric recorded:     {fastest[True]:.1f} ms")
-print(f"metric not recorded: {fastest[False]:.1f} ms")
+typical = {record_metric: np.median(times) for record_metric, times in milliseconds.items()}
+print(f"metric recorded:     {typical[True]:.1f} ms")
+print(f"metric not recorded: {typical[False]:.1f} ms")
 
 # %% jupyter={"source_hidden": true} tags=["check"]
 # @title Check
@@ -318,7 +318,7 @@ tape.gradient(loss, weights[0])
 assert visited == []  # the backward pass from the loss does not visit the metric
 tape.gradient(metric, weights[0])
 assert visited == ["backward pass"]
-assert 0.6 < fastest[True] / fastest[False] < 1.6
+assert 0.6 < typical[True] / typical[False] < 1.6
 
 # %% [markdown]
 # Next to nothing. The block saved memory.

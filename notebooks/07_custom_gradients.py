@@ -968,7 +968,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | inside a backward function, a custom gradient of `upstream` alone reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or the default | make it a function of `x` |
+# | inside a backward function, a custom gradient of `upstream` alone reads a value made from the outer argument `x` | for the second derivative `None`, a wrong number, or TensorFlow's own derivative | make it a function of `x` |
 # | a backward function reads a value made from its argument behind `tf.stop_gradient` | the second derivative is `None` or a wrong number | differentiate once |
 # | a function under `tf.custom_gradient` called eagerly with keyword arguments alone | the rule is not asked, without a warning | pass by position what you differentiate |
 # | a function under `tf.custom_gradient` reads a trainable variable from outside | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too; if it is a Keras variable as argument, pass its `.value` |

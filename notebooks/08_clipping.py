@@ -268,7 +268,7 @@ for name, rate in sorted(runs, key=lambda key: (key[0] == "limit 5", key[1])):
         best[name] = median, rate
 
 # %% [markdown]
-# At its lowest rate the control survives, and learns: clipping was *not* needed to survive. Now each side at its best rate, and the test images:
+# At a low enough rate the control survives, and learns: clipping was *not* needed to survive. Now each side at its best rate, and the test images:
 
 # %% tags=["nbval-ignore-output"]
 test = {}
