@@ -550,7 +550,7 @@ del tape_again
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward
 # pass reaches a block, run it once more from its checkpoint, and then backwards through that record. This is *checkpointing*, or rematerialisation.
-# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments: a tensor taken from outside, or by keyword, gets `None`; a variable gets its gradient.
+# `tf.recompute_grad(block)` does it, for a block that gets its tensors as positional arguments. By keyword a tensor or a variable gets `None`; taken from outside, a variable gets its gradient, and a tensor `None`.
 # A Hessian–vector product of this chain, or forward mode, is then an error.
 #
 # **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
@@ -672,6 +672,9 @@ assert check_none[1] is None
 assert np.any(check_none[0])
 check_variable = tf.Variable(chain[0])
 with tf.GradientTape() as check_tape:
+    check_keyword = tf.recompute_grad(layer)(start, weight=check_variable)
+assert check_tape.gradient(check_keyword, check_variable) is None
+with tf.GradientTape() as check_tape:
     check_by_variable = tf.recompute_grad(lambda h: layer(h, check_variable))(start)
 with tf.GradientTape() as check_plain:
     check_layer = layer(start, check_variable)
@@ -720,7 +723,7 @@ for check_run in (check_product, tf.function(check_product), check_forward):
 # %% [markdown]
 # ## 5. Going further: the binomial law
 #
-# With one layer at a time on the tape, fewer than $\sqrt n$ results can do. Before it is recorded, a layer may run $r$ times. With $s$ checkpoints, the start included, the longest chain has $\binom{s + r}{s}$ layers: six for $s = r = 2$, in the left panel. For the next checkpoint splits the chain: behind it $s - 1$ checkpoints are left, and before it $r - 1$ runs, and the two lengths add up to Pascal's rule. This is the **binomial law**; Griewank and Walther's *revolve* reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
+# With one layer at a time on the tape, fewer than $\sqrt n$ results can do. Before it is recorded, a layer may run $r$ times. With $s$ checkpoints, the start included, the longest chain has $\binom{s + r}{s}$ layers: six for $s = r = 2$, in the left panel. For the next checkpoint splits the chain: behind it $s - 1$ checkpoints are left, before it $r - 1$ runs are left, and the two lengths add up by Pascal's rule. This is the **binomial law**; Griewank and Walther's *revolve* reaches it. For 1024 layers $r = 3$ needs 17 checkpoints, $r = 4$ needs 11.
 
 # %% alt="Scatter plot and line plot. Left, which of six layers is evaluated, in 14 evaluations: five layers run and the sixth is recorded; the fifth and fourth follow from a checkpoint after the third; then the first three, from the start and a checkpoint after the first. Right, the number of results that a schedule keeps against the number of layers, on logarithmic axes: the plain tape's line is steepest, then equal blocks, unequal blocks below them, and the binomial schedules with r = 3 and r = 4 lowest." jupyter={"source_hidden": true} tags=["figure"]
 # @title Draw: a schedule, and what each schedule keeps

@@ -105,7 +105,7 @@ for name, program in programs.items():
 #
 # The symptom decides what you ask first. The last column names the **cause** in the opening's four programs:
 #
-# | The gradient is | ask first | with | above |
+# | The gradient is | ask first | with | in the opening |
 # |---|---|---|---|
 # | `None` | which line leaves the tape? | `explain` | that of `np.square` |
 # | NaN, ∞ | where is it born, forwards or on the way back? | `explain`; print what goes in | back: `log` has slope ∞ at 0, and `tf.where` sends it a 0 |
