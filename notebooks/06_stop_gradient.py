@@ -481,7 +481,7 @@ assert learnt["open"][2] < 0.8 * learnt["cut"][2]
 # %% [markdown]
 # Below 1. The student's error falls when the student moves to the target, and when the *target moves to the student*. With the path open, that held the teacher back: the **lower loss and the wrong teacher**. That is no failure of training: there the loss has its minimum.
 #
-# `tf.stop_gradient` around the target cuts the arrow marked *target*: the student follows, and the teacher does not.
+# `tf.stop_gradient` around the target cuts the arrow marked *target*: the student follows, and the teacher does not. DQN, Q-learning with a network, keeps its target in a **target network** as well: a copy of the weights, renewed now and then.
 
 # %% [markdown]
 # ## 6. Going further: what a cut saves, and what it does not
